@@ -62,11 +62,11 @@ class ServiceStack:
 
     def list_running(self) -> list[str]:
         """Return the ids of all active runs."""
-        return [*self.detached_runs._active_runs.by_id]
+        return [*self.detached_runs.by_id]
 
     def count_runs(self) -> int:
         """Return the number of run slots in use."""
-        return self.detached_runs.count_runs()
+        return len(self.detached_runs.slots)
 
     async def load_row(self, response_id: str) -> StoredResponse:
         row = await self.store.get(TENANT, response_id)

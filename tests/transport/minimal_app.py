@@ -15,16 +15,17 @@ from antiphon.engines.base import EngineStatus, Model
 from antiphon.errors import EngineFailed, ModelNotFound, StartupError
 from antiphon.limits import Limits
 from antiphon.observe import Metrics, set_up_logging
+from antiphon.service.model_io.models import Models
 from antiphon.transport.endpoints.openapi import DocsEndpoint
 from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.http.request import Request
 from antiphon.transport.middleware.app import App
 from antiphon.transport.middleware.auth import Authenticator
-from antiphon.transport.middleware.routing import Route
+from antiphon.transport.middleware.routing import Route, collect_routes
 from antiphon.transport.process.server import serve
 
 
-class FakeModelDirectory:
+class FakeModelDirectory(Models):
     """Two models, and configurable reasons for not being ready."""
 
     def __init__(self) -> None:
@@ -92,21 +93,21 @@ class MinimalApp:
         self.metrics = Metrics("1.2.3")
         self.authenticator = Authenticator(config)
         system = SystemEndpoints(self.directory, self.metrics, self.authenticator, "1.2.3")
-        routes = [*self._make_test_routes(), *system.routes()]
-        self.routes = [*routes, *DocsEndpoint(routes, "1.2.3").routes()]
+        routes = [*self._make_test_routes(), *collect_routes(system)]
+        self.routes = [*routes, *collect_routes(DocsEndpoint(routes, "1.2.3"))]
         self.app = App(self.routes, self.authenticator, self.metrics, self.lifecycle)
 
     def _make_test_routes(self) -> list[Route]:
         return [
-            Route(method="POST", path="/v1/echo", endpoint=self.echo, summary="Echo", new_work=True),
-            Route(method="DELETE", path="/v1/echo", endpoint=self.fail, summary="Fail"),
-            Route(method="GET", path="/v1/things/{thing}/parts/{part}", endpoint=self.show_part, summary="A part"),
-            Route(method="GET", path="/v1/fail", endpoint=self.fail, summary="Fail"),
-            Route(method="GET", path="/v1/break", endpoint=self.break_reply, summary="Fail in the middle of a reply"),
-            Route(method="GET", path="/v1/engine", endpoint=self.raise_engine_error, summary="A typed failure"),
-            Route(method="GET", path="/v1/flood", endpoint=self.flood, summary="Write without end"),
-            Route(method="GET", path="/v1/wait", endpoint=self.wait, summary="Wait without a reply"),
-            Route(method="GET", path="/v1/hang", endpoint=self.hang, summary="Write a chunk, then wait for the end"),
+            Route("POST", "/v1/echo", "Echo", endpoint=self.echo, new_work=True),
+            Route("DELETE", "/v1/echo", "Fail", endpoint=self.fail),
+            Route("GET", "/v1/things/{thing}/parts/{part}", "A part", endpoint=self.show_part),
+            Route("GET", "/v1/fail", "Fail", endpoint=self.fail),
+            Route("GET", "/v1/break", "Fail in the middle of a reply", endpoint=self.break_reply),
+            Route("GET", "/v1/engine", "A typed failure", endpoint=self.raise_engine_error),
+            Route("GET", "/v1/flood", "Write without end", endpoint=self.flood),
+            Route("GET", "/v1/wait", "Wait without a reply", endpoint=self.wait),
+            Route("GET", "/v1/hang", "Write a chunk, then wait for the end", endpoint=self.hang),
         ]
 
     async def echo(self, request: Request) -> None:

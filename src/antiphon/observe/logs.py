@@ -40,13 +40,8 @@ class LogContext(Struct):
 
     def get_ids(self) -> dict[str, str]:
         """Return the ids that are set, by log field name."""
-        ids = {
-            "request_id": self.request_id,
-            "response_id": self.response_id,
-            "connection_id": self.connection_id,
-            "trace_id": self.trace_id,
-        }
-        return {name: value for name, value in ids.items() if value}
+        names = ("request_id", "response_id", "connection_id", "trace_id")
+        return {name: value for name in names if (value := getattr(self, name))}
 
 
 LOG_CONTEXT: ContextVar[LogContext | None] = ContextVar("about", default=None)
@@ -83,9 +78,8 @@ class JsonLogFormatter(logging.Formatter):
     """Formats records as JSON objects."""
 
     def format(self, record: logging.LogRecord) -> str:
-        timestamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
-            "time": f"{timestamp}.{int(record.msecs):03d}Z",
+            "time": _format_time(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": _escape_surrogates(record.getMessage()),
@@ -141,25 +135,9 @@ _WRITE_SECONDS = 0.2  # seconds between two writes
 _CLOSE_SECONDS = 5.0
 
 
-class AccessLogEntry(Struct, omit_defaults=True, kw_only=True):
-    """One request. The field names are the keys of the JSON line."""
-
-    time: float  # start, in seconds since the epoch
-    request_id: str
-    method: str
-    route: str  # the route template, never the path
-    status: int
-    seconds: float
-    tenant: str = ""
-    key: str = ""  # id of the API key
-    response_id: str = ""
-    connection_id: str = ""
-    trace_id: str = ""
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    safety_identifier: str = ""
-    user: str = ""
+# One request: the fields of its JSON line, of which empty ones are left out. `time` is its start in seconds since the
+# epoch.
+AccessLogEntry = dict[str, Any]
 
 
 class AccessLog:
@@ -236,7 +214,10 @@ class AccessLog:
 
 
 def _render(entry: AccessLogEntry) -> bytes:
-    timestamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(entry.time))
-    fields = {**msgspec.structs.asdict(entry), "time": f"{timestamp}.{int(entry.time % 1 * 1000):03d}Z"}
-    present = {name: value for name, value in fields.items() if value or name == "status"}
-    return msgspec.json.encode(present | {"seconds": round(entry.seconds, 6)}) + b"\n"
+    present = {name: value for name, value in entry.items() if value or name == "status"}
+    values = {"time": _format_time(entry["time"]), "seconds": round(entry["seconds"], 6)}
+    return msgspec.json.encode(present | values) + b"\n"
+
+
+def _format_time(timestamp: float) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(timestamp))}.{int(timestamp % 1 * 1000):03d}Z"

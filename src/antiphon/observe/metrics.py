@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from inspect import iscoroutinefunction
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from antiphon.errors import Unavailable
 from antiphon.observe.multiprocess import SharedPages, WorkerMetrics
@@ -34,17 +34,6 @@ TOKEN_INTERVAL_BOUNDS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5,
 )  # fmt: skip
 STORE_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-
-
-class HasTokenCounts(Protocol):
-    """Token counts as reported by the engine."""
-
-    @property
-    def input_tokens(self) -> int: ...
-    @property
-    def cached_tokens(self) -> int: ...
-    @property
-    def output_tokens(self) -> int: ...
 
 
 class Metrics:
@@ -118,8 +107,13 @@ class Metrics:
         durations.counts[bisect_left(DURATION_BOUNDS, seconds)] += 1
         durations.sum += seconds
 
-    def record_response(self, status: str, counts: HasTokenCounts, ttft: float | None, duration: float) -> None:
-        """Record an ended response. Both times are seconds since its creation; `ttft` is None if there was no token."""
+    def record_response(self, status: str, tokens: tuple[int, int, int], ttft: float | None, duration: float) -> None:
+        """Record an ended response.
+
+        `tokens`: of the input, of it from a cache, and of the output, as reported by the engine. Both times are seconds
+        since its creation; `ttft` is None if there was no token.
+        """
+        input_tokens, cached_tokens, output_tokens = tokens
         ended = self._by_status.get(status)
         if ended is None:
             ended = self._by_status[status] = self._responses[(status,)]
@@ -127,13 +121,13 @@ class Metrics:
         latency = self._latency
         latency.counts[bisect_left(DURATION_BOUNDS, duration)] += 1
         latency.sum += duration
-        self._prompt_tokens.value += counts.input_tokens
-        self._cached_tokens.value += counts.cached_tokens
-        self._generated_tokens.value += counts.output_tokens
+        self._prompt_tokens.value += input_tokens
+        self._cached_tokens.value += cached_tokens
+        self._generated_tokens.value += output_tokens
         if ttft is not None:
             self._time_to_first_token.observe(ttft)
-            if counts.output_tokens > 1:
-                self._per_token.observe((duration - ttft) / (counts.output_tokens - 1))
+            if output_tokens > 1:
+                self._per_token.observe((duration - ttft) / (output_tokens - 1))
 
     def record_output_retry(self, reason: str, outcome: str) -> None:
         """Record a model output that violated the request: it was repaired, retried, or given up."""

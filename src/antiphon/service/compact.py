@@ -5,7 +5,6 @@ Nothing is stored. The messages are returned as the compaction holds them: compl
 
 from time import time
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.completion_run import CompletionRun
@@ -24,19 +23,17 @@ from antiphon.service.prompting.prepared_request import PreparedRequest
 from antiphon.service.tool_loop.compaction import compact
 
 
-class CompactionReply(Struct, frozen=True):
-    compaction: CompactedResponse
-    ignored: list[str]  # names of accepted fields that have no effect
-
-
 class Compactions:
     def __init__(self, planner: Planner, completions: Completions, keyring: Keyring) -> None:
         self._planner = planner
         self._completions = completions
         self._keyring = keyring
 
-    async def compact(self, tenant: str, decoded: DecodedRequest) -> CompactionReply:
-        """Compact the input; it may exceed the model's context (`truncation` is forced to `auto`)."""
+    async def compact(self, tenant: str, decoded: DecodedRequest) -> tuple[CompactedResponse, list[str]]:
+        """Compact the input; it may exceed the model's context (`truncation` is forced to `auto`).
+
+        Also returns the names of accepted fields that have no effect.
+        """
         request = replace(decoded.request, truncation="auto")
         prepared_request = await self._planner.plan(tenant, replace(decoded, request=request))
         if not prepared_request.prepared.history.items:
@@ -50,7 +47,7 @@ class Compactions:
             output=[*messages, replace(compaction, id=new_id("cmp"))],
             usage=usage_from_counts([result.counts or TokenCounts()]),
         )
-        return CompactionReply(response, prepared_request.ignored)
+        return response, prepared_request.ignored
 
     def _open_run(self, prepared_request: PreparedRequest) -> CompletionRun:
-        return self._completions.open([prepared_request], PlainTextEmitter()).run
+        return self._completions.open([prepared_request], PlainTextEmitter())[0]

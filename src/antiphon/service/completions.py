@@ -6,11 +6,10 @@ its result, and always closes it. Errors of a request are raised before the run 
 its API.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from time import time
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.completion_run import CompletionRun, ErrorMapper
@@ -18,6 +17,7 @@ from antiphon.core.dialects.anthropic_emitter import AnthropicEmitter
 from antiphon.core.dialects.anthropic_request import AnthropicRequest
 from antiphon.core.dialects.chat_emitter import ChatEmitter, ChatOutputOptions
 from antiphon.core.dialects.chat_request import ChatRequest
+from antiphon.core.dialects.completion_fields import RequestedFormat
 from antiphon.core.dialects.completions_emitter import CompletionEmitter, CompletionOutputOptions
 from antiphon.core.dialects.completions_request import CompletionRequest
 from antiphon.core.dialects.dialect import CompletionHeader, Dialect
@@ -26,23 +26,19 @@ from antiphon.errors import AntiphonError, Busy, UnsupportedParameter
 from antiphon.ids import new_dashed_id, new_id
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.anthropic.events import AnthropicMessage, MessageUsage
-from antiphon.protocol.types.completions import CreateCompletion
+from antiphon.protocol.types.completions import CompletionFields, CreateCompletion
 from antiphon.protocol.types.response import ReasoningConfig
 from antiphon.service.model_io.models import Models
-from antiphon.service.planning.apply_extensions import apply_extensions
 from antiphon.service.planning.planner import Planner
 from antiphon.service.planning.validation import unsupported_error
+from antiphon.service.prompting.engine_fields import make_salt
 from antiphon.service.prompting.prepared_request import PreparedRequest, repeat_request
 from antiphon.service.runs.active_runs import RunSlot
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.service.tokens import InputTokenCounter, TokenCountResult
+from antiphon.service.tokens import InputTokenCounter
 
-
-class AcceptedCompletion(Struct, frozen=True):
-    """A started run, which the caller drives or waits for and always closes."""
-
-    run: CompletionRun
-    ignored: list[str]  # names of accepted fields that have no effect
+# A started run, which the caller drives or waits for and always closes, and the names of fields that have no effect.
+AcceptedCompletion = tuple[CompletionRun, list[str]]
 
 
 class Completions:
@@ -58,7 +54,7 @@ class Completions:
         self, requests: Sequence[PreparedRequest], dialect: Dialect, error_mapper: ErrorMapper | None = None
     ) -> AcceptedCompletion:
         """Open a run with one choice per request. Raises Busy if the first has no slot; the others wait for theirs."""
-        slot = self._detached_runs.acquire_slot(requests[0].tenant)
+        slot = self._detached_runs.acquire(requests[0].tenant)
         try:
             first = self._planner.admit(requests[0])
         except Busy:
@@ -66,12 +62,12 @@ class Completions:
             raise
         others = [self._planner.admit(request, patient=True) for request in requests[1:]]
         slot.run = run = CompletionRun([first, *others], dialect, partial(self._on_end, slot), error_mapper)
-        return AcceptedCompletion(run, requests[0].ignored)
+        return run, requests[0].ignored
 
     async def create_chat(self, tenant: str, parsed: ChatRequest) -> AcceptedCompletion:
         try:
             planned = await self._planner.plan(tenant, parsed.decoded)
-            prepared_request = apply_extensions(planned, parsed.request, parsed.output_format, tenant)
+            prepared_request = _apply_extensions(planned, parsed.request, parsed.output_format, tenant)
             head = _make_header(new_dashed_id("chatcmpl"), prepared_request, parsed.request.service_tier)
             emitter = ChatEmitter(head, await _make_chat_options(prepared_request, parsed), partial(new_id, "call"))
             calls = repeat_request(prepared_request, parsed.request.n or 1)
@@ -83,7 +79,7 @@ class Completions:
         try:
             planned = [await self._planner.plan(tenant, parsed.decoded, prompt) for prompt in parsed.prompts]
             request = _request_prompt_logprobs(planned[0], parsed.request)
-            requests = [apply_extensions(each, request, parsed.output_format, tenant) for each in planned]
+            requests = [_apply_extensions(each, request, parsed.output_format, tenant) for each in planned]
             head = _make_header(new_dashed_id("cmpl"), requests[0], parsed.request.service_tier)
             options = await _make_completion_options(requests, parsed)
             if options.choices_per_prompt < options.calls_per_prompt:
@@ -104,7 +100,7 @@ class Completions:
         except AntiphonError as error:
             raise parsed.names.translate_error(error) from error
 
-    async def count_message(self, tenant: str, parsed: AnthropicRequest) -> TokenCountResult:
+    async def count_message(self, tenant: str, parsed: AnthropicRequest) -> tuple[int, list[str]]:
         try:
             return await self._counter.count(tenant, await self._apply_effort(parsed))
         except AntiphonError as error:
@@ -210,3 +206,46 @@ async def _load_prompt_text(prepared_request: PreparedRequest) -> str:
             f"The {served.engine.name} engine cannot detokenize the prompt: send it as text.", param="echo"
         )
     return await served.engine.detokenize(served.model, getattr(prompt, "tokens", ()))
+
+
+def _apply_extensions(
+    prepared_request: PreparedRequest, request: CompletionFields, output_format: RequestedFormat, tenant: str
+) -> PreparedRequest:
+    """Apply the fields that chat completions and completions have beyond `CreateResponse` to the generation request.
+
+    Raises UnsupportedParameter for one that the engine does not support.
+    """
+    capabilities, prepared = prepared_request.capabilities, prepared_request.prepared
+    for name, param in _list_required_features(request, output_format):
+        if name not in capabilities.supported_fields:
+            raise unsupported_error(name, capabilities, prepared_request.served.engine.name, param)
+    generation = prepared.generation
+    sampling = replace(
+        generation.sampling,
+        logit_bias=request.logit_bias or None,
+        min_tokens=request.min_tokens or None,
+        stop_token_ids=generation.sampling.stop_token_ids + tuple(request.stop_token_ids or ()),
+        prompt_logprobs=request.prompt_logprobs,
+        return_token_ids=bool(request.return_token_ids),
+    )
+    extended = replace(
+        generation,
+        sampling=sampling,
+        constraint=output_format.grammar or generation.constraint,
+        salt=generation.salt if request.cache_salt is None else make_salt(tenant, request.cache_salt),
+        priority=request.priority or None,
+        kv_transfer_params=request.kv_transfer_params,
+    )
+    return replace(prepared_request, prepared=replace(prepared, generation=extended))
+
+
+def _list_required_features(request: CompletionFields, output_format: RequestedFormat) -> Iterator[tuple[str, str]]:
+    """Yield each engine feature that the request needs, with the field that asked for it."""
+    for name in ("logit_bias", "min_tokens", "stop_token_ids", "return_token_ids", "priority"):
+        if getattr(request, name):
+            yield name, name
+    for name in ("prompt_logprobs", "cache_salt", "kv_transfer_params"):
+        if getattr(request, name) is not None:
+            yield name, name
+    if output_format.grammar is not None:
+        yield f"grammar.{output_format.grammar.syntax}", output_format.param

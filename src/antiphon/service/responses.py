@@ -78,7 +78,7 @@ class Responses:
                 return await self._join_existing(tenant, existing_id, decoded)
         if decoded.request.background:
             return await self._submit_background(tenant, decoded, key)
-        slot = self._detached_runs.acquire_slot(tenant)
+        slot = self._detached_runs.acquire(tenant)
         row: OwnedRow | str | None = ""
         try:
             planned = await self._planner.plan_response(

@@ -9,7 +9,6 @@ request would report. It rejects every request that a create would reject. It wr
 
 from collections.abc import Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.admission import Admission
@@ -25,11 +24,6 @@ MAX_TOKENIZE_CALLS = 16  # concurrent engine calls; engines serve these beside t
 MAX_TOKEN_STRINGS = 10_000  # tokens of one request; each one costs an engine call
 
 
-class TokenizedChat(Struct, frozen=True):
-    tokenized: Tokenized
-    ignored: list[str]
-
-
 class Tokenization:
     def __init__(self, tasks: EngineTasks, planner: Planner, queue: int) -> None:
         """`queue`: requests that may wait for admission."""
@@ -42,14 +36,15 @@ class Tokenization:
         prompt = TextPrompt((Segment(request.prompt, control=True),))
         return await self._tokenize(tenant, target, prompt, request)
 
-    async def tokenize_chat(self, tenant: str, request: Tokenize, chat: ChatRequest) -> TokenizedChat:
+    async def tokenize_chat(self, tenant: str, request: Tokenize, chat: ChatRequest) -> tuple[Tokenized, list[str]]:
+        """Also returns the names of accepted fields that have no effect."""
         try:
             prepared_request = await self._planner.plan(tenant, chat.decoded)
             target = await self._tasks.find(chat.decoded.request.model, "tokenize")
             tokenized = await self._tokenize(tenant, target, prepared_request.prepared.generation.prompt, request)
         except AntiphonError as error:
             raise chat.names.translate_error(error) from None
-        return TokenizedChat(tokenized, prepared_request.ignored)
+        return tokenized, prepared_request.ignored
 
     async def detokenize(self, tenant: str, request: Detokenize) -> str:
         target = await self._tasks.find(request.model, "detokenize")
@@ -86,19 +81,17 @@ async def _spell_tokens(target: TaskTarget, tokens: Sequence[int]) -> list[str]:
 MAX_COUNT_CALLS = 16  # concurrent counts; engines serve these beside their generations
 
 
-class TokenCountResult(Struct, frozen=True):
-    tokens: int
-    ignored: list[str]  # names of accepted fields that have no effect
-
-
 class InputTokenCounter:
     def __init__(self, planner: Planner, queue: int) -> None:
         """`queue`: requests that may wait for admission."""
         self._planner = planner
         self._admission = Admission(MAX_COUNT_CALLS, queue)
 
-    async def count(self, tenant: str, decoded: DecodedRequest) -> TokenCountResult:
-        """Count the input tokens; `stream`, `background` and `store` do not affect the result."""
+    async def count(self, tenant: str, decoded: DecodedRequest) -> tuple[int, list[str]]:
+        """Count the input tokens; `stream`, `background` and `store` do not affect the result.
+
+        Also returns the names of accepted fields that have no effect.
+        """
         request = replace(decoded.request, stream=False, background=False, store=False)
         with self._admission.enter(tenant) as ticket:
             await ticket.wait_turn()
@@ -112,4 +105,4 @@ class InputTokenCounter:
             )
         # no model queue is entered, so the tier has no effect
         idle = [] if decoded.request.service_tier in (None, "auto", "default") else ["service_tier"]
-        return TokenCountResult(tokens, [*prepared_request.ignored, *idle])
+        return tokens, [*prepared_request.ignored, *idle]

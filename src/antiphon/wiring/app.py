@@ -3,10 +3,11 @@
 from importlib.metadata import version
 from typing import Any
 
+from msgspec.structs import replace
+
 from antiphon.config import Config
 from antiphon.config.settings import settings
 from antiphon.config.sources import load
-from antiphon.core.stream_lanes import LaneLimits
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.engines.base import Engine
 from antiphon.engines.factory import build_pool
@@ -19,24 +20,23 @@ from antiphon.service.persistence.stored_responses import IncludeView, StoredRes
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.sql.store import Store
 from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
-from antiphon.transport.endpoints.chat import AnthropicEndpoint, chat_route, completions_route
+from antiphon.transport.endpoints.chat import CompletionsEndpoint
 from antiphon.transport.endpoints.conversations import ConversationsEndpoint
-from antiphon.transport.endpoints.engine_tasks import EmbeddingsEndpoint, PassthroughEndpoint, TokensEndpoint
+from antiphon.transport.endpoints.engine_tasks import EngineTasksEndpoint
 from antiphon.transport.endpoints.openapi import DocsEndpoint
-from antiphon.transport.endpoints.responses import CompactEndpoint, InputTokensEndpoint, ResponsesEndpoint
-from antiphon.transport.endpoints.stored_responses import StoredResponsesEndpoint, ToolOutputsEndpoint, TracesEndpoint
+from antiphon.transport.endpoints.responses import ResponsesEndpoint
+from antiphon.transport.endpoints.stored_responses import StoredResponsesEndpoint
 from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.middleware.app import App
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import RequestTracing
-from antiphon.transport.middleware.routing import Route
+from antiphon.transport.middleware.routing import EXAMPLE_MODEL, Route, collect_routes
 from antiphon.transport.middleware.standard_headers import StandardHeaders
 from antiphon.transport.process.supervisor import WorkerContext
 from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import legacy_format_from_config
-from antiphon.transport.websocket.connection import WebSocketSettings
-from antiphon.transport.websocket.endpoint import ConnectionBounds, WebSocketEndpoint
+from antiphon.transport.websocket.endpoint import WebSocketEndpoint
 from antiphon.transport.websocket.response_task import ResponseTask
 from antiphon.wiring.components import ServerComponents, ServerLifecycle, build_live, build_store
 
@@ -58,8 +58,8 @@ def build_app(
     if worker is not None:
         metrics.merge_workers(worker.shared_pages, worker.number)
     observability = Observability(config, metrics)
-    store = observability.measure_store(store or build_store(config))
-    live = observability.measure_live_log(live or build_live(config, store))
+    store = observability.measure(store or build_store(config), "store")
+    live = observability.measure(live or build_live(config, store), "live")
     egress = egress or EgressClient(EgressPolicy(config.tools.allow_egress))
     worker_limits = None if worker is None else worker.shared_limits
     components = ServerComponents(config, engine, observability, store, live, egress, worker_limits)
@@ -67,16 +67,16 @@ def build_app(
     authenticator.load_monitor = components.load_monitor
     rate_limiting = RateLimitingMiddleware(components.rate_limits, components.shared_limits)
     delivery = Delivery(config.server.ping_interval, legacy_format_from_config(config, rate_limiting))
-    websockets = _websocket_endpoint(config, components, authenticator, metrics, rate_limiting, delivery)
+    response_task = ResponseTask(components.responses, authenticator, metrics, delivery, rate_limiting)
+    websockets = WebSocketEndpoint(response_task, authenticator, config, components.parts)
     system = SystemEndpoints(components.models, metrics, authenticator, version("antiphon"), components.probe)
-    routes = [*_api_routes(config, components, delivery), *system.routes()]
-    documented = [*routes, *DocsEndpoint(routes, version("antiphon"), config.limits).routes()]
-    if config.server.websocket == "on":
-        documented.append(websockets.route())
+    routes = [*_api_routes(config, components, delivery), *collect_routes(system)]
+    docs = DocsEndpoint(routes, version("antiphon"), config.limits)
+    routes += collect_routes(docs, *([websockets] if config.server.websocket == "on" else []))
     observability.register_gauges(components, websockets.__len__, websockets.load)
     lifecycle = ServerLifecycle(components, websockets.drain)
     headers = StandardHeaders(config.compatibility, components.loads)
-    app = App(documented, authenticator, metrics, lifecycle, rate_limiting, headers, components.models.find_refusal)
+    app = App(routes, authenticator, metrics, lifecycle, rate_limiting, headers, components.models.find_refusal)
     if observability.tracer is not None or observability.access_log is not None:
         app.tracing = websockets.set_tracing(RequestTracing(observability.tracer, observability.access_log))
     return app
@@ -104,44 +104,25 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
     conversations = Conversations(
         components.store, components.history, config.limits, components.keyring, store_enabled
     )
-    example_model = next((model.id for model in components.models.models()), "MODEL")
-    return [
-        ResponsesEndpoint(components.responses, config.limits, components.parts, delivery).route(example_model),
-        InputTokensEndpoint(components.input_token_counter, config.limits, components.parts).route(example_model),
-        CompactEndpoint(components.compactions, config.limits).route(example_model),
-        chat_route(components.completions, config.limits, components.parts, delivery, example_model),
-        completions_route(components.completions, config.limits, components.parts, delivery, example_model),
-        *AnthropicEndpoint(components.completions, config.limits, components.parts, delivery).routes(example_model),
-        EmbeddingsEndpoint(components.engine_tasks, config.limits).route(example_model),
-        *TokensEndpoint(components.tokenization, config.limits).routes(example_model),
-        *PassthroughEndpoint(components.engine_tasks, config.limits).routes(example_model),
-        *StoredResponsesEndpoint(stored, components.detached_runs, components.background_runs, delivery).routes(),
-        ToolOutputsEndpoint(components.tool_outputs, stored, config.limits, config.tools.max_tool_output_bytes).route(),
-        *ConversationsEndpoint(conversations, config.limits).routes(),
-        TracesEndpoint(components.observability.traces).route(),
-        CapabilitiesEndpoint(components.models, components.toolkit, components.request_policy.compat).route(),
-    ]
-
-
-def _websocket_endpoint(
-    config: Config,
-    components: ServerComponents,
-    authenticator: Authenticator,
-    metrics: Metrics,
-    rate_limiting: RateLimitingMiddleware,
-    delivery: Delivery,
-) -> WebSocketEndpoint:
-    single_lane = config.server.websocket_lanes == "off"
-    settings = WebSocketSettings(
-        limits=config.limits,
-        parts=components.parts,
-        lanes=LaneLimits(max_waiting_bytes=config.limits.body_bytes, exclusive=single_lane),
-        cache_bytes=config.server.websocket_cache_bytes,
-        lifetime=config.server.websocket_lifetime,
-        warning=config.server.websocket_warning,
+    model = next((model.id for model in components.models.models()), EXAMPLE_MODEL)
+    limits, parts = config.limits, components.parts
+    counter, compactions = components.input_token_counter, components.compactions
+    engine_tasks = EngineTasksEndpoint(components.engine_tasks, components.tokenization, limits)
+    routes = collect_routes(
+        ResponsesEndpoint(components.responses, counter, compactions, limits, parts, delivery),
+        CompletionsEndpoint(components.completions, limits, parts, delivery),
+        engine_tasks,
+        StoredResponsesEndpoint(
+            stored,
+            components.detached_runs,
+            components.background_runs,
+            components.tool_outputs,
+            components.observability.traces,
+            replace(limits, body_bytes=min(limits.body_bytes, config.tools.max_tool_output_bytes)),
+            delivery,
+        ),
+        ConversationsEndpoint(conversations, limits),
+        CapabilitiesEndpoint(components.models, components.toolkit, components.request_policy.compat),
+        model=model,
     )
-    bounds = ConnectionBounds(
-        all=config.server.max_websocket_connections, per_key=config.server.max_websocket_connections_per_key
-    )
-    response_task = ResponseTask(components.responses, authenticator, metrics, delivery, rate_limiting)
-    return WebSocketEndpoint(response_task, authenticator, settings, bounds)
+    return [*routes, *engine_tasks.passthrough_routes(model)]

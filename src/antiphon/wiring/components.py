@@ -105,7 +105,7 @@ class ServerComponents:
     def loads(self) -> dict[str, float]:
         """Return the current load, under the metric names of vLLM that load balancers use."""
         waiting = self.models.count_waiting()
-        return {"num_requests_running": self.detached_runs.count_runs() - waiting, "num_requests_waiting": waiting}
+        return {"num_requests_running": len(self.detached_runs.slots) - waiting, "num_requests_waiting": waiting}
 
     async def forget_response(self, tenant: str, response_id: str) -> None:
         """Drop all state of a deleted response: cached history, traces, and its run."""

@@ -1,6 +1,6 @@
 """Request fields that engines know and the OpenAI API does not: rejected by name, and accepted with --compat off.
 
-Covers `service/planning/apply_extensions.py` and `service/prompting/engine_fields.py`.
+Covers `service/completions.py` and `service/prompting/engine_fields.py`.
 """
 
 import logging

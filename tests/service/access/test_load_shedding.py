@@ -2,9 +2,9 @@
 
 import pytest
 
-from antiphon.service.access.load_monitor import CALM_SECONDS, LoadShedding, LoadThresholds, SheddingStage
+from antiphon.service.access.load_monitor import CALM_SECONDS, LoadShedding, SheddingStage
 
-THRESHOLDS = {"memory": LoadThresholds(0.8), "queue": LoadThresholds(1.0, None)}
+THRESHOLDS = {"memory": (0.8, 1.0), "queue": (1.0, None)}
 
 
 def test_background_requests_are_rejected_first_and_then_all_requests() -> None:
@@ -53,6 +53,6 @@ def test_shedding_recovers_stage_by_stage() -> None:
 
 
 def test_causes_list_every_exceeded_load() -> None:
-    shedding = LoadShedding({"memory": LoadThresholds(0.8), "lag": LoadThresholds(0.5)})
+    shedding = LoadShedding({"memory": (0.8, 1.0), "lag": (0.5, 1.0)})
     shedding.record({"memory": 1.0, "lag": 2.0}, 0.0)
     assert shedding.causes == ("lag", "memory")

@@ -114,11 +114,11 @@ async def create_chat(service: ServiceStack, tenant: str, **body: Any) -> None:
     fields = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **body}
     counter = InputTokenCounter(service.planner, queue=4)
     completions = Completions(service.models, service.planner, service.detached_runs, counter)
-    made = await completions.create_chat(tenant, read_chat(encode(fields), Limits()))
+    run, _ = await completions.create_chat(tenant, read_chat(encode(fields), Limits()))
     try:
-        await made.run.result()
+        await run.result()
     finally:
-        await made.run.close()
+        await run.close()
 
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])

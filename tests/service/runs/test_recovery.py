@@ -169,7 +169,7 @@ async def test_a_response_that_could_not_start_in_a_store_outage_runs_afterwards
     async with start_nodes(1, clock, lease=0.05) as (node,):
         node.store.down = {"start"}
         accepted = await node.create(background=True, stream=stream)
-        (response_id,) = node.detached_runs._active_runs.by_id
+        (response_id,) = node.detached_runs.by_id
         await node.wait_settled()
         node.store.down = set()
         clock.advance(LEASE)

@@ -112,7 +112,7 @@ async def test_public_routes_need_no_key() -> None:
 def test_a_route_example_is_documented() -> None:
     async def endpoint(request: Request) -> None: ...
 
-    route = Route(method="POST", path="/x", endpoint=endpoint, summary="X", takes=dict[str, int], example={"a": 1})
+    route = Route("POST", "/x", "X", endpoint=endpoint, takes=dict[str, int], example={"a": 1})
     content = describe([route], "1")["paths"]["/x"]["post"]["requestBody"]["content"]["application/json"]
     assert content["example"] == {"a": 1}
 
@@ -161,7 +161,7 @@ async def test_a_browser_shows_every_route(tmp_path: Path) -> None:
 
 
 def test_a_plain_string_is_documented_where_it_is_accepted() -> None:
-    routes = [Route(method="POST", path="/v1/responses", endpoint=_no_op_endpoint, summary="", takes=CreateResponse)]
+    routes = [Route("POST", "/v1/responses", "", endpoint=_no_op_endpoint, takes=CreateResponse)]
     schemas = describe(routes, "1")["components"]["schemas"]
     properties = schemas["CreateResponse"]["properties"]
     assert [each.get("type") for each in properties["input"]["anyOf"]] == ["string", "array", "null"]

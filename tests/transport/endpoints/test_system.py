@@ -6,8 +6,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from antiphon.config import Config
 from antiphon.engines.base import EngineStatus
+from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.middleware.app import App
+from antiphon.transport.middleware.routing import collect_routes
 from tests.support.asgi_client import call
 from tests.transport.minimal_app import MinimalApp
 
@@ -45,8 +47,9 @@ async def test_readiness_counts_the_engines_that_are_up(edge: MinimalApp) -> Non
     assert (await call(edge.app, "GET", "/ready")).json() == {"status": "ready", "engines": {"up": 1, "all": 3}}
 
 
-class UnhealthyStore:
-    name = "sqlite"
+class UnhealthyStore(StoreProbe):
+    def __init__(self) -> None:
+        self.name = "sqlite"
 
     def healthy(self) -> bool:
         return False
@@ -56,7 +59,7 @@ class UnhealthyStore:
 async def test_an_unhealthy_store_makes_the_server_unready(edge: MinimalApp) -> None:
     system = SystemEndpoints(edge.directory, edge.metrics, edge.authenticator, "1", UnhealthyStore())
     edge.directory.reasons = ["The fake engine is not ready."]
-    answer = await call(App(system.routes(), edge.authenticator, edge.metrics, edge.lifecycle), "GET", "/ready")
+    answer = await call(App(collect_routes(system), edge.authenticator, edge.metrics, edge.lifecycle), "GET", "/ready")
     assert answer.status == 503
     assert answer.error["message"] == "The fake engine is not ready. The sqlite store does not respond."
 

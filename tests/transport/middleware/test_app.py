@@ -70,7 +70,7 @@ async def test_exact_routes_take_precedence_over_patterns() -> None:
     async def endpoint(request: Any) -> None: ...
 
     paths = ["/a/{x}", "/a/b/{rest...}", "/a/{x}/c", "/{y}/b/d"]
-    router = Router(Route(method="GET", path=path, endpoint=endpoint, summary="") for path in paths)
+    router = Router(Route("GET", path, "", endpoint=endpoint) for path in paths)
 
     class FakeRequest:
         method, headers, params = "GET", dict[bytes, bytes](), dict[str, str]()
@@ -92,7 +92,7 @@ async def test_exact_routes_take_precedence_over_patterns() -> None:
 async def test_a_duplicate_route_is_rejected() -> None:
     async def endpoint(request: Any) -> None: ...
 
-    route = Route(method="GET", path="/a/{x}", endpoint=endpoint, summary="")
+    route = Route("GET", "/a/{x}", "", endpoint=endpoint)
     with pytest.raises(ValueError, match="registered twice"):
         Router([route, route])
 

@@ -7,16 +7,18 @@ from typing import Any
 from antiphon.agent.model_call_run import Sink
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Event, OutputTextDelta
+from antiphon.transport.streaming.event_writer import EventWriter
 
 
 def make_delta() -> Event:
     return OutputTextDelta(item_id="msg_1", output_index=0, content_index=0, delta="a")
 
 
-class RecordingStream:
-    """A ClientStream that records events and keep-alives."""
+class RecordingStream(EventWriter[Any]):
+    """A stream that records events and keep-alives."""
 
     def __init__(self, last: Event | None = None, is_open: bool = True) -> None:
+        super().__init__(None)
         self.last = last
         self.is_open = is_open
         self.ended = False

@@ -1,4 +1,4 @@
-"""SseWriter with and without the direct extension: batching, flow control and disconnects.
+"""SseStream with and without the direct extension: batching, flow control and disconnects.
 
 Covers `transport/streaming/sse.py`.
 """
@@ -12,8 +12,9 @@ from antiphon.http_server.http_exchange import HttpExchange
 from antiphon.protocol.types.events import Event, InProgress, OutputTextDelta
 from antiphon.protocol.types.response import Response
 from antiphon.transport.http.channel import HttpChannel
-from antiphon.transport.streaming.event_writer import SseWriter
-from antiphon.transport.streaming.sse import DONE, encode_events
+from antiphon.transport.http.request import Request, build_request
+from antiphon.transport.streaming.event_writer import RESPONSE_FORMAT, SseStream, StreamFormat
+from antiphon.transport.streaming.sse import DONE, encode_events, encode_keepalive
 from tests.http_server.recording_transport import RecordingConnection, run_loop_once
 from tests.support.asgi_client import build_http_scope
 
@@ -34,6 +35,10 @@ async def channel(connection: RecordingConnection) -> HttpChannel:
     return new_channel
 
 
+def make_stream(channel: HttpChannel, stream_format: StreamFormat = RESPONSE_FORMAT) -> SseStream:
+    return SseStream(build_request(channel, Request), stream_format)
+
+
 def make_delta(number: int) -> Event:
     return OutputTextDelta(sequence_number=number, item_id="msg_1", output_index=0, content_index=0, delta="a\nb")
 
@@ -46,7 +51,7 @@ def make_chunk(*events: Event) -> bytes:
 async def test_events_of_one_loop_iteration_are_one_write(
     channel: HttpChannel, connection: RecordingConnection
 ) -> None:
-    writer = SseWriter(channel)
+    writer = make_stream(channel)
     assert writer.emit([make_delta(0), make_delta(1)]) is None
     assert writer.emit([make_delta(2)]) is None
     assert connection.transport.writes == []
@@ -60,7 +65,7 @@ async def test_events_of_one_loop_iteration_are_one_write(
 async def test_the_last_events_and_the_end_are_one_write_and_the_last_one(
     channel: HttpChannel, connection: RecordingConnection
 ) -> None:
-    writer = SseWriter(channel)
+    writer = make_stream(channel)
     writer.emit([make_delta(0)])
     assert writer.last == make_delta(0)
     await writer.end()
@@ -73,7 +78,7 @@ async def test_the_last_events_and_the_end_are_one_write_and_the_last_one(
 async def test_events_are_written_even_if_the_engine_never_yields(
     channel: HttpChannel, connection: RecordingConnection
 ) -> None:
-    writer = SseWriter(channel)
+    writer = make_stream(channel)
     for number in range(200):
         writer.emit([make_delta(number)])
     assert 0 < len(connection.transport.writes) < 200
@@ -82,7 +87,7 @@ async def test_events_are_written_even_if_the_engine_never_yields(
 
 
 async def test_emitting_waits_for_a_slow_client(channel: HttpChannel, connection: RecordingConnection) -> None:
-    writer = SseWriter(channel)
+    writer = make_stream(channel)
     connection.pause_writing()
     waiting = writer.emit([make_delta(0)])
     assert waiting is not None
@@ -95,7 +100,7 @@ async def test_emitting_waits_for_a_slow_client(channel: HttpChannel, connection
 async def test_nothing_is_written_after_a_disconnect(
     channel: HttpChannel, connection: RecordingConnection, gone: str
 ) -> None:
-    writer = SseWriter(channel)
+    writer = make_stream(channel)
     writer.emit([make_delta(0)])
     exchange: HttpExchange = channel.direct
     exchange.gone = gone == "disconnected"
@@ -110,7 +115,7 @@ async def test_each_batch_is_one_message_over_asgi() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    writer = SseWriter(HttpChannel(build_http_scope("POST", b"/", []), _receive_nothing, send))
+    writer = make_stream(HttpChannel(build_http_scope("POST", b"/", []), _receive_nothing, send))
     waiting = writer.emit([make_delta(0), make_delta(1)])
     assert waiting is not None
     await waiting
@@ -134,7 +139,7 @@ def test_each_event_of_a_batch_is_framed_separately() -> None:
 async def test_events_from_a_callback_are_written_at_once(
     channel: HttpChannel, connection: RecordingConnection
 ) -> None:
-    writer = SseWriter(channel)
+    writer = make_stream(channel)
     writer.emit([make_delta(0)])
     snapshots: list[list[bytes]] = []
 
@@ -156,7 +161,7 @@ async def test_events_from_a_callback_are_written_at_once(
 async def test_the_encoder_and_the_end_marker_can_be_replaced(
     channel: HttpChannel, connection: RecordingConnection
 ) -> None:
-    writer = SseWriter(channel, encode=lambda events: b"%d events;" % len(events), done=b"")
+    writer = make_stream(channel, StreamFormat(lambda events: b"%d events;" % len(events), encode_keepalive, done=b""))
     writer.emit([make_delta(0), make_delta(1)])
     await writer.end()
     assert connection.transport.writes == [b"9\r\n2 events;\r\n0\r\n\r\n"]
@@ -165,7 +170,7 @@ async def test_the_encoder_and_the_end_marker_can_be_replaced(
 async def test_a_head_request_gets_no_events(connection: RecordingConnection) -> None:
     exchange, channel = connection.make_channel("HEAD")
     await channel.begin(200, [])
-    writer = SseWriter(channel)
+    writer = make_stream(channel)
     assert writer.emit([make_delta(0)]) is None
     await writer.end()
     await run_loop_once()

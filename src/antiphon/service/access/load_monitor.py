@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from pathlib import Path
 
-from msgspec import Struct
-
 from antiphon.config.rate_limits import SheddingSettings as Bounds
 from antiphon.errors import Unavailable
 from antiphon.observe.metrics import read_resident_bytes
@@ -35,17 +33,16 @@ class SheddingStage(IntEnum):
     NOTHING_NEW = 2
 
 
-class LoadThresholds(Struct, frozen=True):
-    """Loads at which the stages begin."""
-
-    first: float
-    second: float | None = 1.0  # None: this load only blocks background work
+_SHEDDING_STAGES = (SheddingStage.NO_BACKGROUND, SheddingStage.NOTHING_NEW)
 
 
 class LoadShedding:
-    """Tracks the current stage and the loads that cause it."""
+    """Tracks the current stage and the loads that cause it.
 
-    def __init__(self, thresholds: Mapping[str, LoadThresholds]) -> None:
+    `thresholds`: by load, the values at which the two stages begin; None: the load only blocks background work.
+    """
+
+    def __init__(self, thresholds: Mapping[str, tuple[float, float | None]]) -> None:
         self._thresholds = thresholds
         self._last_exceeded: dict[tuple[str, SheddingStage], float] = {}  # time of the last excess, while it is active
         self.stage = SheddingStage.ALL
@@ -53,10 +50,9 @@ class LoadShedding:
 
     def record(self, loads: Mapping[str, float], now: float) -> None:
         for name, load in loads.items():
-            thresholds = self._thresholds[name]
-            self._update_stage(name, SheddingStage.NO_BACKGROUND, load, thresholds.first, now)
-            if thresholds.second is not None:
-                self._update_stage(name, SheddingStage.NOTHING_NEW, load, thresholds.second, now)
+            for stage, threshold in zip(_SHEDDING_STAGES, self._thresholds[name], strict=True):
+                if threshold is not None:
+                    self._update_stage(name, stage, load, threshold, now)
         self.stage = max((stage for _, stage in self._last_exceeded), default=SheddingStage.ALL)
         self.causes = tuple(sorted(name for name, stage in self._last_exceeded if stage == self.stage))
 
@@ -81,10 +77,10 @@ _REASONS = {
     "disk": "the disk is nearly full",
 }
 _THRESHOLDS = {
-    "memory": LoadThresholds(_MEMORY_HIGH / _MEMORY_FULL),
-    "lag": LoadThresholds(0.5),
-    "queue": LoadThresholds(1.0, None),
-    "disk": LoadThresholds(0.5),
+    "memory": (_MEMORY_HIGH / _MEMORY_FULL, 1.0),
+    "lag": (0.5, 1.0),
+    "queue": (1.0, None),
+    "disk": (0.5, 1.0),
 }
 
 

@@ -157,25 +157,24 @@ def _image_from_url(url: str, limits: Limits, param: str) -> str:
     """Check a data URL; it is returned unchanged if its media type is correct."""
     try:
         data = read_data_url(url, limits.image_bytes)
-        image = read_image_info(data.body)
     except UnreadableMedia as reason:
         raise InvalidImage(str(reason), param=param)
-    _check_image(image, limits, param)
+    image = _read_image(data.body, limits, param)
     if data.is_canonical and url.startswith(f"data:{image.media_type};base64,"):
         return url
     return to_data_url(image.media_type, data.body)
 
 
 def _image_from_bytes(body: bytes, limits: Limits, param: str) -> str:
+    return to_data_url(_read_image(body, limits, param).media_type, body)
+
+
+def _read_image(body: bytes, limits: Limits, param: str) -> ImageInfo:
+    """Read the header of an image and check it. Raises InvalidImage."""
     try:
         image = read_image_info(body)
     except UnreadableMedia as reason:
         raise InvalidImage(str(reason), param=param)
-    _check_image(image, limits, param)
-    return to_data_url(image.media_type, body)
-
-
-def _check_image(image: ImageInfo, limits: Limits, param: str) -> None:
     size = f"{image.width}×{image.height}"
     if min(image.width, image.height) < limits.image_side:
         raise InvalidImage(f"The image has {size} pixels; each side needs at least {limits.image_side}.", param=param)
@@ -188,6 +187,7 @@ def _check_image(image: ImageInfo, limits: Limits, param: str) -> None:
         raise InvalidImage(
             f"The image has {size} pixels{frames}; at most {limits.image_pixels:,} are allowed.", param=param
         )
+    return image
 
 
 def _decode_data(data: str, max_bytes: int, param: str) -> bytes:

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Protocol
+from typing import Literal, Protocol, TypeVar
 
 from antiphon import offload
 from antiphon.agent.run_tracer import RunTracer
@@ -27,9 +27,8 @@ from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
-from antiphon.stores.live.base import LiveLog
-from antiphon.stores.sql.store import Store
 
+T = TypeVar("T")
 _TRACER_MODULE = "antiphon.observe.tracing"
 _FLUSH_SECONDS = 3.0  # seconds for sending the remaining spans at shutdown
 
@@ -79,11 +78,9 @@ class Observability:
         """Factory of run tracers, for PlannerSettings; None if nothing is traced."""
         return self._make_tracer if self.tracer is not None or self.traces.is_enabled else None
 
-    def measure_store(self, store: Store) -> Store:
-        return add_store_metrics(store, "store", self.metrics.registry, self.tracer)
-
-    def measure_live_log(self, live: LiveLog) -> LiveLog:
-        return add_store_metrics(live, "live", self.metrics.registry, self.tracer)
+    def measure(self, inner: T, subsystem: Literal["store", "live"]) -> T:
+        """Measure the calls of a store or a live log."""
+        return add_store_metrics(inner, subsystem, self.metrics.registry, self.tracer)
 
     def register_gauges(self, parts: ServerParts, sockets: Callable[[], int], lanes: LaneCounts) -> None:
         """Register the metrics that are read from the parts on each scrape, at no cost per request."""
@@ -129,7 +126,7 @@ def _add_run_gauges(
 
     registry.gauge(
         "antiphon_num_requests_running", "Responses being generated.",
-        read=lambda: runs.count_runs() - models.count_waiting(),
+        read=lambda: len(runs.slots) - models.count_waiting(),
     )  # fmt: skip
     registry.gauge("antiphon_num_requests_waiting", "Responses waiting for a slot.", read=models.count_waiting)
     registry.gauge("antiphon_websocket_connections", "Open WebSockets.", read=sockets)

@@ -144,7 +144,9 @@ class ActiveRuns:
         self.by_id: dict[str, ActiveRun] = {}
 
     def acquire(self, tenant: str = "", is_exempt: bool = False) -> RunSlot:
-        """Acquire a slot. Raises Busy at the limit. `is_exempt`: for work that has its own limit."""
+        """Acquire a slot, before the response is stored. Raises Busy at the limit. `is_exempt`: for work that has its
+        own limit.
+        """
         if len(self.slots) >= self._limit and tenant in self.tenant_counts and not is_exempt:
             raise Busy("Too many responses are running. Try again later.", retry_after=1.0)
         self.slots.add(slot := RunSlot(self, tenant))
@@ -242,7 +244,8 @@ def record_run(metrics: Metrics, run: Run | CompletionRun) -> None:
     counts, start, first_at = run.counts, run.started_at, run.first_at
     _charge(counts, run.chunk_count, run.status)
     first = None if first_at is None else first_at - start
-    metrics.record_response(run.status, counts, first, (run.ended_at or start) - start)
+    tokens = counts.input_tokens, counts.cached_tokens, counts.output_tokens
+    metrics.record_response(run.status, tokens, first, (run.ended_at or start) - start)
     for reason, retry_outcome in run.retry_outcomes:
         metrics.record_output_retry(reason, retry_outcome)
     for kind, outcome, seconds in run.tool_outcomes:

@@ -54,7 +54,7 @@ class BackgroundRuns:
         self._settings = writer.settings
         self._clock = clock
         self._load = load
-        self._cancellation = Cancellation(writer, detached_runs, clock)
+        self.cancel = Cancellation(writer, detached_runs, clock).cancel
         self._tasks = BackgroundTasks()
         self._credentials = CredentialCache()
         self._busy_slots = 0  # slots in use
@@ -81,10 +81,6 @@ class BackgroundRuns:
         self._occupy_slot(self._detached_runs.start_background(tenant, planned, owned_row, seconds=seconds))
         active = self._detached_runs.find(tenant, opening.id)
         return Follower(self._detached_runs, tenant, opening, planned.obfuscates, active=active)
-
-    async def cancel(self, tenant: str, response_id: str) -> bytes:
-        """Return the JSON of the ended Response: cancelled, or as it ended before. Raises NotFound, NotCancellable."""
-        return await self._cancellation.cancel(tenant, response_id)
 
     async def run_queue(self) -> None:
         """Claim queued responses and those of dead servers, until cancelled.

@@ -13,7 +13,7 @@ from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.persistence.live_updates import QUEUE, LiveWriter, Notifications, PriorLog
 from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse
-from antiphon.service.runs.active_runs import ActiveRun, ActiveRuns, RunSlot
+from antiphon.service.runs.active_runs import ActiveRuns, RunSlot
 from antiphon.service.runs.detached_run import DetachedRun
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.sql.store import Store
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _CLOSE_SECONDS = 5.0  # for ends that are still being stored at shutdown
 
 
-class DetachedRuns:
+class DetachedRuns(ActiveRuns):
     """Starts, finds and ends detached runs. `on_end` is called for every run that ended."""
 
     def __init__(
@@ -34,30 +34,22 @@ class DetachedRuns:
         on_end: Callable[[Run | CompletionRun], None],
         rate_limits: RateLimits | None = None,
     ) -> None:
+        super().__init__(settings.max_active_sessions)
         self.store = store
         self.live = live
         self._settings = settings
         self.keeps_streams = settings.keep_streams > 0  # a stream survives the disconnect of its client
         self.on_end = on_end
         self._rate_limits = rate_limits or RateLimits()
-        self._active_runs = ActiveRuns(settings.max_active_sessions)
-        self.acquire_slot: Callable[[str], RunSlot] = self._active_runs.acquire  # call before storing; raises Busy
         self._tasks = BackgroundTasks()
         self._check_tasks = BackgroundTasks()
         self._pending_checks: dict[str, bool] = {}  # ownership checks by response id; True: another one is due
         self.notifications = Notifications()
         self.closed = False
 
-    def count_runs(self) -> int:
-        """Return the number of all running responses, including direct runs."""
-        return len(self._active_runs.slots)
-
     def is_busy(self) -> bool:
         """Whether any run without a driving client is active."""
         return len(self._tasks) > 0
-
-    def find(self, tenant: str, response_id: str) -> ActiveRun | None:
-        return self._active_runs.find(tenant, response_id)
 
     def start_foreground(
         self, slot: RunSlot, tenant: str, planned: PlannedResponse, owned_row: OwnedRow | None
@@ -80,7 +72,7 @@ class DetachedRuns:
 
         `prior`: log written by a former owner. `seconds`: time until its deadline.
         """
-        slot = self._active_runs.acquire(tenant, is_exempt=True)
+        slot = self.acquire(tenant, is_exempt=True)
         live_writer = LiveWriter(self.live, owned_row, self._settings.lease_seconds, prior or PriorLog())
         detached_run, task = self._start(slot, tenant, planned, owned_row, live_writer)
         if seconds is not None:
@@ -92,7 +84,7 @@ class DetachedRuns:
     def on_notification(self, response_id: str) -> None:
         """Callback for `LiveLog.open`: wake waiters and check the ownership of the response."""
         self.notifications.notify(response_id)
-        active = self._active_runs.by_id.get(response_id)
+        active = self.by_id.get(response_id)
         if not isinstance(active, DetachedRun) or not active.should_verify():
             return
         is_checking = response_id in self._pending_checks
@@ -116,7 +108,7 @@ class DetachedRuns:
         """
         self.closed = True
         error = _shutdown_error()
-        for slot in [*self._active_runs.slots]:
+        for slot in [*self.slots]:
             if slot.run is not None:
                 slot.run.interrupt(error)
             elif isinstance(slot.active, DetachedRun):

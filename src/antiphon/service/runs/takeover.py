@@ -36,6 +36,7 @@ class Cancellation:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def cancel(self, tenant: str, response_id: str) -> bytes:
+        """Return the JSON of the ended Response: cancelled, or as it ended before. Raises NotFound, NotCancellable."""
         # Taking over an id fences off earlier takeovers, so serialise them.
         async with self._locks.setdefault(response_id, asyncio.Lock()):
             active = self._detached_runs.find(tenant, response_id)

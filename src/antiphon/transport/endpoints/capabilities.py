@@ -92,17 +92,14 @@ class CapabilitiesEndpoint:
         self._toolkit = toolkit
         self._refused = dict.fromkeys(ENGINE_ONLY, _COMPAT_REASON) if compat else {}
 
-    def route(self) -> Route:
-        return Route(
-            method="GET",
-            path="/v1/capabilities",
-            endpoint=self.capabilities,
-            summary="List the capabilities of the models",
-            description="Request fields that are honoured and those that are rejected, for each model on its engine.",
-            gives=Abilities,
-            errors=(503,),
-        )
-
+    @Route(
+        "GET",
+        "/v1/capabilities",
+        "List the capabilities of the models",
+        "Request fields that are honoured and those that are rejected, for each model on its engine.",
+        gives=Abilities,
+        errors=(503,),
+    )
     async def capabilities(self, request: Request) -> None:
         data, failing = [], []
         for served, result in await self._models.survey():

@@ -5,7 +5,7 @@ Anthropic's API (anthropic-version, anthropic-beta) are accepted and have no eff
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -23,124 +23,98 @@ from antiphon.protocol.types.completions import Completion, CreateCompletion
 from antiphon.service.completions import AcceptedCompletion, Completions
 from antiphon.transport.http.error_responses import REQUEST_ID
 from antiphon.transport.http.request import Request, decode_body, log_user
-from antiphon.transport.middleware.routing import Route
+from antiphon.transport.middleware.routing import EXAMPLE_MODEL, Route
 from antiphon.transport.streaming import sse
-from antiphon.transport.streaming.delivery import DATA_FORMAT, Delivery, StreamFormat
+from antiphon.transport.streaming.delivery import Delivery
+from antiphon.transport.streaming.event_writer import DATA_FORMAT, StreamFormat
 
 A = TypeVar("A", bound=ChatRequest | CompletionRequest)
 ReadBody = Callable[[bytes, Limits, TenantParts], A]
 OpenRun = Callable[[str, A], Awaitable[AcceptedCompletion]]  # called with the tenant and the request
 
-
-class CompletionEndpoint(Struct, Generic[A], frozen=True):
-    """Reads a body, opens a run for it and delivers the run."""
-
-    read: ReadBody[A]
-    open_run: OpenRun[A]
-    limits: Limits
-    parts: PartCache
-    delivery: Delivery
-
-    def route(self, **fields: Any) -> Route:
-        """`fields`: the fields of the Route that depend on the API."""
-        return Route(method="POST", endpoint=self.create, new_work=True, **fields)
-
-    async def create(self, request: Request) -> None:
-        parts = self.parts.for_tenant(request.tenant)
-        parsed = await decode_body(await request.read_body(self.limits), self.read, self.limits, parts)
-        opened = await self.open_run(request.tenant, parsed)
-        log_user(request.id, parsed.decoded.request)
-        stream_format = DATA_FORMAT if parsed.request.stream else None
-        await self.delivery.reply(request, opened.run, opened.ignored, stream_format)
-
-
-PATH = "/v1/chat/completions"
-
-
-def chat_route(service: Completions, limits: Limits, parts: PartCache, delivery: Delivery, model: str) -> Route:
-    """`model`: the model name in the example."""
-    return CompletionEndpoint(read_chat, service.create_chat, limits, parts, delivery).route(
-        path=PATH,
-        summary="Create a chat completion",
-        description="One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. Nothing is "
-        "stored. A failure after the first event is reported in the stream.",
-        takes=CreateChat,
-        example={"model": model, "messages": [{"role": "user", "content": "Hello!"}]},
-        gives=ChatCompletion,
-        streams=ChatChunk,
-    )
-
-
-COMPLETIONS_PATH = "/v1/completions"
-
-
-def completions_route(service: Completions, limits: Limits, parts: PartCache, delivery: Delivery, model: str) -> Route:
-    """`model`: the model name in the example."""
-    return CompletionEndpoint(read_completion, service.create_completion, limits, parts, delivery).route(
-        path=COMPLETIONS_PATH,
-        summary="Create a completion",
-        description="The prompt goes to the model unchanged, without a chat template. One JSON body, or with "
-        "`stream: true` server-sent events that end with `[DONE]`.",
-        takes=CreateCompletion,
-        example={"model": model, "prompt": "Once upon a time", "max_tokens": 16},
-        gives=Completion,
-        streams=Completion,
-    )
-
-
-MESSAGES_PATH = "/v1/messages"
-
+_CHAT_EXAMPLE = {"model": EXAMPLE_MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 _MESSAGE_FORMAT = StreamFormat(sse.encode_events, lambda last: _PING, done=b"")
 
 
-class AnthropicEndpoint(Struct, frozen=True):
+class CompletionsEndpoint(Struct, frozen=True):
+    """Reads a body, opens a run for it and delivers the run."""
+
     service: Completions
     limits: Limits
     parts: PartCache
     delivery: Delivery
 
-    def routes(self, model: str) -> list[Route]:
-        """`model`: the model name in the examples."""
-        example = {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
-        return [
-            Route(
-                method="POST",
-                path=MESSAGES_PATH,
-                endpoint=self.create,
-                summary="Create a message (Anthropic's API)",
-                description="One JSON body, or with `stream: true` server-sent events. Errors have the format of that "
-                "API: `{type: error, error: {type, message}, request_id}`.",
-                takes=CreateMessage,
-                example={**example, "max_tokens": 256},
-                gives=AnthropicMessage,
-                streams=AnthropicStreamEvent,
-                new_work=True,
-            ),
-            Route(
-                method="POST",
-                path=f"{MESSAGES_PATH}/count_tokens",
-                endpoint=self.count,
-                summary="Count the tokens of a message's prompt (Anthropic's API)",
-                takes=CountTokens,
-                example=example,
-                gives=InputTokens,
-                new_work=True,
-            ),
-        ]
+    @Route(
+        "POST",
+        "/v1/chat/completions",
+        "Create a chat completion",
+        "One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. Nothing is stored. A failure "
+        "after the first event is reported in the stream.",
+        takes=CreateChat,
+        example=_CHAT_EXAMPLE,
+        gives=ChatCompletion,
+        streams=ChatChunk,
+        new_work=True,
+    )
+    async def create_chat(self, request: Request) -> None:
+        await self._create(request, read_chat, self.service.create_chat)
 
-    async def create(self, request: Request) -> None:
+    @Route(
+        "POST",
+        "/v1/completions",
+        "Create a completion",
+        "The prompt goes to the model unchanged, without a chat template. One JSON body, or with `stream: true` "
+        "server-sent events that end with `[DONE]`.",
+        takes=CreateCompletion,
+        example={"model": EXAMPLE_MODEL, "prompt": "Once upon a time", "max_tokens": 16},
+        gives=Completion,
+        streams=Completion,
+        new_work=True,
+    )
+    async def create_completion(self, request: Request) -> None:
+        await self._create(request, read_completion, self.service.create_completion)
+
+    @Route(
+        "POST",
+        "/v1/messages",
+        "Create a message (Anthropic's API)",
+        "One JSON body, or with `stream: true` server-sent events. Errors have the format of that API: "
+        "`{type: error, error: {type, message}, request_id}`.",
+        takes=CreateMessage,
+        example={**_CHAT_EXAMPLE, "max_tokens": 256},
+        gives=AnthropicMessage,
+        streams=AnthropicStreamEvent,
+        new_work=True,
+    )
+    async def create_message(self, request: Request) -> None:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
         parts = self.parts.for_tenant(request.tenant)
         parsed = await decode_body(await request.read_body(self.limits), read_message, self.limits, parts)
-        opened = await self.service.create_message(request.tenant, parsed, request.id)
+        run, ignored = await self.service.create_message(request.tenant, parsed, request.id)
         log_user(request.id, parsed.decoded.request)
-        await self.delivery.reply(request, opened.run, opened.ignored, _MESSAGE_FORMAT if parsed.stream else None)
+        await self.delivery.reply(request, run, ignored, _MESSAGE_FORMAT if parsed.stream else None)
 
-    async def count(self, request: Request) -> None:
+    @Route(
+        "POST",
+        "/v1/messages/count_tokens",
+        "Count the tokens of a message's prompt (Anthropic's API)",
+        takes=CountTokens,
+        example=_CHAT_EXAMPLE,
+        gives=InputTokens,
+        new_work=True,
+    )
+    async def count_message(self, request: Request) -> None:
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
         parts = self.parts.for_tenant(request.tenant)
         parsed = await decode_body(await request.read_body(self.limits), read_count, self.limits, parts)
-        counted = await self.service.count_message(request.tenant, parsed)
-        request.ignored = counted.ignored
-        await request.reply(200, encode(InputTokens(input_tokens=counted.tokens)))
+        tokens, request.ignored = await self.service.count_message(request.tenant, parsed)
+        await request.reply(200, encode(InputTokens(input_tokens=tokens)))
+
+    async def _create(self, request: Request, read: ReadBody[A], open_run: OpenRun[A]) -> None:
+        parts = self.parts.for_tenant(request.tenant)
+        parsed = await decode_body(await request.read_body(self.limits), read, self.limits, parts)
+        run, ignored = await open_run(request.tenant, parsed)
+        log_user(request.id, parsed.decoded.request)
+        stream_format = DATA_FORMAT if parsed.request.stream else None
+        await self.delivery.reply(request, run, ignored, stream_format)

@@ -12,6 +12,7 @@ from time import time
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.dialects.chat_request import read_chat
 from antiphon.engines.base import Task
@@ -37,47 +38,12 @@ from antiphon.service.engine_tasks import EngineTasks
 from antiphon.service.tokens import Tokenization
 from antiphon.transport.http.channel import Header
 from antiphon.transport.http.request import Request, decode_body, run_for_client
-from antiphon.transport.middleware.routing import Endpoint, Route
+from antiphon.transport.middleware.routing import EXAMPLE_MODEL, Endpoint, Route
 
 _INLINE_ENCODE_NUMBERS = 50_000  # larger results are encoded in a thread; a number takes some 60 ns
-
-
-class EmbeddingsEndpoint(Struct, frozen=True):
-    service: EngineTasks
-    limits: Limits
-
-    def route(self, model: str) -> Route:
-        """`model`: the model name in the example."""
-        return Route(
-            method="POST",
-            path="/v1/embeddings",
-            endpoint=self.create,
-            summary="Create embeddings",
-            description="Returns a vector for each input: a text, or an array of token ids.",
-            takes=CreateEmbedding,
-            example={"model": model, "input": ["Hello!", "Good morning."]},
-            gives=EmbeddingList,
-            gives_too=("application/octet-stream",),
-            new_work=True,
-        )
-
-    async def create(self, request: Request) -> None:
-        body = await request.read_body(self.limits)
-        parsed, request.ignored = await decode_body(body, decode_embedding, self.limits)
-        result = await run_for_client(request, self.service.embed(request.tenant, parsed))
-        numbers = sum([len(vector) for vector in result.vectors])
-        arguments = (parsed, new_dashed_id("embd"), int(time()), parsed.model, result.vectors, result.tokens)
-        encoded = (
-            encode_vectors(*arguments)
-            if numbers <= _INLINE_ENCODE_NUMBERS
-            else await asyncio.to_thread(encode_vectors, *arguments)
-        )
-        headers = [] if encoded.metadata is None else _byte_headers(encoded.metadata)
-        await request.reply(200, encoded.body, headers)
-
-
 _TEXT_TYPES = ("application/json", "text/plain", "text/vtt", "application/x-subrip", "text/event-stream")
 _BYTES = "application/octet-stream"
+_FORM_REPLIES = (*_TEXT_TYPES[1:], _BYTES)
 _DOCUMENTS = {"query": "What is the capital of France?", "documents": ["Paris is.", "Bread is."]}
 _QUERY = {"text_1": "What is the capital of France?", "text_2": ["Paris is.", "Bread is."]}
 _INPUT: dict[str, Any] = {"input": "Paris is the capital of France."}
@@ -103,44 +69,94 @@ class AudioForm(Struct, kw_only=True):
     file: bytes
 
 
-class PassthroughEndpoint(Struct, frozen=True):
+class EngineTasksEndpoint(Struct, frozen=True):
     service: EngineTasks
+    tokenization: Tokenization
     limits: Limits
 
-    def routes(self, model: str) -> list[Route]:
+    @Route(
+        "POST",
+        "/v1/embeddings",
+        "Create embeddings",
+        "Returns a vector for each input: a text, or an array of token ids.",
+        takes=CreateEmbedding,
+        example={"model": EXAMPLE_MODEL, "input": ["Hello!", "Good morning."]},
+        gives=EmbeddingList,
+        gives_too=("application/octet-stream",),
+        new_work=True,
+    )
+    async def embed(self, request: Request) -> None:
+        body = await request.read_body(self.limits)
+        parsed, request.ignored = await decode_body(body, decode_embedding, self.limits)
+        result = await run_for_client(request, self.service.embed(request.tenant, parsed))
+        numbers = sum([len(vector) for vector in result.vectors])
+        arguments = (parsed, new_dashed_id("embd"), int(time()), parsed.model, result.vectors, result.tokens)
+        encoded = (
+            encode_vectors(*arguments)
+            if numbers <= _INLINE_ENCODE_NUMBERS
+            else await asyncio.to_thread(encode_vectors, *arguments)
+        )
+        headers = [] if encoded.metadata is None else _byte_headers(encoded.metadata)
+        await request.reply(200, encoded.body, headers)
+
+    @Route(
+        "POST",
+        "/v1/tokenize",
+        "Tokenize a text or a chat",
+        "With `messages`, and the other fields of a chat completion, it returns the tokens that the model would read.",
+        takes=Tokenize,
+        example={"model": EXAMPLE_MODEL, "prompt": "Hello!"},
+        gives=Tokenized,
+        new_work=True,
+    )
+    async def tokenize(self, request: Request) -> None:
+        body = await request.read_body(self.limits)
+        parsed = await decode_body(body, decode_tokenize, self.limits)
+        if parsed.chat is None:
+            request.ignored = parsed.ignored
+            tokenized = await run_for_client(request, self.tokenization.tokenize(request.tenant, parsed.request))
+        else:
+            chat = await decode_body(parsed.chat, read_chat, self.limits)
+            operation = self.tokenization.tokenize_chat(request.tenant, parsed.request, chat)
+            tokenized, request.ignored = await run_for_client(request, operation)
+        await request.reply(200, encode(tokenized))
+
+    @Route(
+        "POST",
+        "/v1/detokenize",
+        "Convert tokens to text",
+        takes=Detokenize,
+        example={"model": EXAMPLE_MODEL, "tokens": [1, 2, 3]},
+        gives=Detokenized,
+        new_work=True,
+    )
+    async def detokenize(self, request: Request) -> None:
+        body = await request.read_body(self.limits)
+        parsed, request.ignored = await decode_body(body, decode_detokenize, self.limits)
+        text = await run_for_client(request, self.tokenization.detokenize(request.tenant, parsed))
+        await request.reply(200, encode(Detokenized(prompt=text)))
+
+    def passthrough_routes(self, model: str) -> list[Route]:
         """`model`: the model name in the examples."""
-        return [
-            *[self._ranking_route(*each, model=model) for each in _RANKINGS],
-            *[self._form_route(*each) for each in _FORMS],
+        route = Route("POST", "", "", _DESCRIPTION, gives=dict[str, Any], new_work=True)
+        ranking = replace(route, takes=dict[str, Any])
+        form = replace(route, takes=AudioForm, takes_media_type="multipart/form-data", gives_too=_FORM_REPLIES)
+        rankings = [
+            replace(
+                ranking,
+                path=path,
+                summary=summary,
+                example={"model": model, **example},
+                gives_too=(_BYTES,) if task == "pooling" else (),
+                endpoint=self._make_json_endpoint(task),
+            )
+            for path, task, summary, example in _RANKINGS
         ]
-
-    def _ranking_route(self, path: str, task: Task, summary: str, example: dict[str, Any], model: str) -> Route:
-        return Route(
-            method="POST",
-            path=path,
-            endpoint=self._make_json_endpoint(task),
-            summary=summary,
-            description=_DESCRIPTION,
-            takes=dict[str, Any],
-            example={"model": model, **example},
-            gives=dict[str, Any],
-            gives_too=(_BYTES,) if task == "pooling" else (),
-            new_work=True,
-        )
-
-    def _form_route(self, path: str, task: Task, summary: str) -> Route:
-        return Route(
-            method="POST",
-            path=path,
-            endpoint=self._make_form_endpoint(task),
-            summary=summary,
-            description=_DESCRIPTION,
-            takes=AudioForm,
-            takes_media_type="multipart/form-data",
-            gives=dict[str, Any],
-            gives_too=(*_TEXT_TYPES[1:], _BYTES),
-            new_work=True,
-        )
+        forms = [
+            replace(form, path=path, summary=summary, endpoint=self._make_form_endpoint(task))
+            for path, task, summary in _FORMS
+        ]
+        return [*rankings, *forms]
 
     def _make_json_endpoint(self, task: Task) -> Endpoint:
         async def pass_on(request: Request) -> None:
@@ -176,53 +192,3 @@ def _safe_media_type(media_type: str) -> bytes:
     """Return the media type of an engine's reply if it is one of plain text: nothing that a browser would execute."""
     essence = media_type.partition(";")[0].strip().lower()
     return (essence if essence in _TEXT_TYPES else _BYTES).encode()
-
-
-class TokensEndpoint(Struct, frozen=True):
-    service: Tokenization
-    limits: Limits
-
-    def routes(self, model: str) -> list[Route]:
-        """`model`: the model name in the examples."""
-        return [
-            Route(
-                method="POST",
-                path="/v1/tokenize",
-                endpoint=self.tokenize,
-                summary="Tokenize a text or a chat",
-                description="With `messages`, and the other fields of a chat completion, it returns the tokens that "
-                "the model would read.",
-                takes=Tokenize,
-                example={"model": model, "prompt": "Hello!"},
-                gives=Tokenized,
-                new_work=True,
-            ),
-            Route(
-                method="POST",
-                path="/v1/detokenize",
-                endpoint=self.detokenize,
-                summary="Convert tokens to text",
-                takes=Detokenize,
-                example={"model": model, "tokens": [1, 2, 3]},
-                gives=Detokenized,
-                new_work=True,
-            ),
-        ]
-
-    async def tokenize(self, request: Request) -> None:
-        body = await request.read_body(self.limits)
-        parsed = await decode_body(body, decode_tokenize, self.limits)
-        if parsed.chat is None:
-            request.ignored = parsed.ignored
-            tokenized = await run_for_client(request, self.service.tokenize(request.tenant, parsed.request))
-        else:
-            chat = await decode_body(parsed.chat, read_chat, self.limits)
-            counted = await run_for_client(request, self.service.tokenize_chat(request.tenant, parsed.request, chat))
-            request.ignored, tokenized = counted.ignored, counted.tokenized
-        await request.reply(200, encode(tokenized))
-
-    async def detokenize(self, request: Request) -> None:
-        body = await request.read_body(self.limits)
-        parsed, request.ignored = await decode_body(body, decode_detokenize, self.limits)
-        text = await run_for_client(request, self.service.detokenize(request.tenant, parsed))
-        await request.reply(200, encode(Detokenized(prompt=text)))

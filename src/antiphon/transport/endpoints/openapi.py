@@ -19,7 +19,7 @@ from antiphon.transport.http.channel import Header
 from antiphon.transport.http.error_responses import Problem
 from antiphon.transport.http.request import Request
 from antiphon.transport.middleware.auth import PUBLIC
-from antiphon.transport.middleware.routing import Route
+from antiphon.transport.middleware.routing import Route, collect_routes
 
 PAGE = Path(__file__).parent / "static" / "docs.html"
 
@@ -43,35 +43,18 @@ class DocsEndpoint:
     """Serves the OpenAPI document and the page."""
 
     def __init__(self, routes: Sequence[Route], version: str, limits: Limits | None = None) -> None:
-        self._documented = [*routes, *self.routes()]
+        self._documented = [*routes, *collect_routes(self)]
         self._version = version
         self._limits = limits
         self._document: bytes | None = None
 
-    def routes(self) -> list[Route]:
-        return [
-            Route(
-                method="GET",
-                path="/openapi.json",
-                endpoint=self.document,
-                summary="Get the OpenAPI 3.1 document of this API",
-                gives=Json,
-            ),
-            Route(
-                method="GET",
-                path="/docs",
-                endpoint=self.page,
-                summary="Show the documentation of this API",
-                media_type="text/html",
-                gives=str,
-            ),
-        ]
-
+    @Route("GET", "/openapi.json", "Get the OpenAPI 3.1 document of this API", gives=Json)
     async def document(self, request: Request) -> None:
         if self._document is None:
             self._document = await asyncio.to_thread(self._render)  # takes too long for the event loop
         await request.reply(200, self._document)
 
+    @Route("GET", "/docs", "Show the documentation of this API", media_type="text/html", gives=str)
     async def page(self, request: Request) -> None:
         body, headers = await asyncio.to_thread(_load_page)
         await request.reply(200, body, headers)

@@ -23,7 +23,7 @@ from antiphon.service.responses import Responses
 from antiphon.service.tokens import InputTokenCounter
 from antiphon.stores.base import IdempotencyKey
 from antiphon.transport.http.request import Request, decode_body, log_user, run_for_client
-from antiphon.transport.middleware.routing import Route
+from antiphon.transport.middleware.routing import EXAMPLE_MODEL, Route
 from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import included_image_urls
 
@@ -35,28 +35,31 @@ _MAX_KEY_LENGTH = 255
 _VISIBLE = bytes(range(0x21, 0x7F))
 
 
+class InputTokenCount(Struct, kw_only=True):
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
+
+
 class ResponsesEndpoint(Struct, frozen=True):
     service: Responses
+    counting: InputTokenCounter
+    compactions: Compactions
     limits: Limits
     parts: PartCache
     delivery: Delivery
 
-    def route(self, model: str) -> Route:
-        """`model`: the model name in the example."""
-        return Route(
-            method="POST",
-            path=PATH,
-            endpoint=self.create,
-            summary="Create a response",
-            description="One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. The same "
-            "request with the same Idempotency-Key returns the same response.",
-            takes=CreateResponse,
-            example={"model": model, "input": "Hello!"},
-            gives=Response,
-            streams=StreamEvent,
-            new_work=True,
-        )
-
+    @Route(
+        "POST",
+        PATH,
+        "Create a response",
+        "One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. The same request with the "
+        "same Idempotency-Key returns the same response.",
+        takes=CreateResponse,
+        example={"model": EXAMPLE_MODEL, "input": "Hello!"},
+        gives=Response,
+        streams=StreamEvent,
+        new_work=True,
+    )
     async def create(self, request: Request) -> None:
         body = await request.read_body(self.limits)
         parsed = await decode_body(body, decode_create, self.limits, self.parts.for_tenant(request.tenant))
@@ -75,6 +78,39 @@ class ResponsesEndpoint(Struct, frozen=True):
             stream_format = self.delivery.make_response_format(request, included_image_urls(parsed.request))
         await self.delivery.reply(request, accepted.source, accepted.ignored, stream_format)
 
+    @Route(
+        "POST",
+        f"{PATH}/input_tokens",
+        "Count the tokens of an input",
+        "The `usage.input_tokens` that a response to the same body would have. Nothing is generated or stored. Fails "
+        "with the name of the engine if it cannot count tokens.",
+        takes=CreateResponse,
+        example={"model": EXAMPLE_MODEL, "input": "Hello!"},
+        gives=InputTokenCount,
+        new_work=True,
+    )
+    async def count(self, request: Request) -> None:
+        parts = self.parts.for_tenant(request.tenant)
+        parsed = await decode_body(await request.read_body(self.limits), decode_create, self.limits, parts)
+        tokens, request.ignored = await self.counting.count(request.tenant, parsed)
+        await request.reply(200, encode(InputTokenCount(input_tokens=tokens)))
+
+    @Route(
+        "POST",
+        f"{PATH}/compact",
+        "Compact a conversation",
+        "The user's messages and one compaction item with the model's encrypted summary of everything else. Send the "
+        "output back unchanged as the beginning of an `input`. Nothing is stored.",
+        takes=CompactResponse,
+        example={"model": EXAMPLE_MODEL, "input": [{"role": "user", "content": "Hello!"}]},
+        gives=CompactedResponse,
+        new_work=True,
+    )
+    async def compact(self, request: Request) -> None:
+        parsed = await decode_body(await request.read_body(self.limits), decode_compact, self.limits)
+        compacted, request.ignored = await run_for_client(request, self.compactions.compact(request.tenant, parsed))
+        await request.reply(200, encode(compacted))
+
 
 def _read_key(request: Request, body: bytes) -> IdempotencyKey:
     """Return the Idempotency-Key, with a digest by which a different request with the same key is recognised."""
@@ -87,65 +123,3 @@ def _read_key(request: Request, body: bytes) -> IdempotencyKey:
     digest = sha256(PATH.encode())
     digest.update(body)
     return IdempotencyKey(name.decode("ascii"), digest.digest(), time() + IDEMPOTENCY_SECONDS)
-
-
-class CompactEndpoint(Struct, frozen=True):
-    compactions: Compactions
-    limits: Limits
-
-    def route(self, model: str) -> Route:
-        """`model`: the model name in the example."""
-        return Route(
-            method="POST",
-            path="/v1/responses/compact",
-            endpoint=self.compact,
-            summary="Compact a conversation",
-            description="The user's messages and one compaction item with the model's encrypted summary of everything "
-            "else. Send the output back unchanged as the beginning of an `input`. Nothing is stored.",
-            takes=CompactResponse,
-            example={"model": model, "input": [{"role": "user", "content": "Hello!"}]},
-            gives=CompactedResponse,
-            new_work=True,
-        )
-
-    async def compact(self, request: Request) -> None:
-        parsed = await decode_body(await request.read_body(self.limits), decode_compact, self.limits)
-        compacted = await run_for_client(request, self.compactions.compact(request.tenant, parsed))
-        request.ignored = compacted.ignored
-        await request.reply(200, encode(compacted.compaction))
-
-
-INPUT_TOKENS_PATH = "/v1/responses/input_tokens"
-
-
-class InputTokenCount(Struct, kw_only=True):
-    object: Literal["response.input_tokens"] = "response.input_tokens"
-    input_tokens: int
-
-
-class InputTokensEndpoint(Struct, frozen=True):
-    counting: InputTokenCounter
-    limits: Limits
-    parts: PartCache
-
-    def route(self, model: str) -> Route:
-        """`model`: the model name in the example."""
-        return Route(
-            method="POST",
-            path=INPUT_TOKENS_PATH,
-            endpoint=self.count,
-            summary="Count the tokens of an input",
-            description="The `usage.input_tokens` that a response to the same body would have. Nothing is generated or "
-            "stored. Fails with the name of the engine if it cannot count tokens.",
-            takes=CreateResponse,
-            example={"model": model, "input": "Hello!"},
-            gives=InputTokenCount,
-            new_work=True,
-        )
-
-    async def count(self, request: Request) -> None:
-        parts = self.parts.for_tenant(request.tenant)
-        parsed = await decode_body(await request.read_body(self.limits), decode_create, self.limits, parts)
-        counted = await self.counting.count(request.tenant, parsed)
-        request.ignored = counted.ignored
-        await request.reply(200, encode(InputTokenCount(input_tokens=counted.tokens)))

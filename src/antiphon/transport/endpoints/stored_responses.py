@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import replace
 
 from antiphon.core.emitter.response_views import IMAGES
 from antiphon.errors import NotFound, UpgradeRequired
@@ -37,6 +36,7 @@ from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import collect_image_urls
 
 _RESPONSE_PATH = "/v1/responses/{response_id}"
+_READ_ERRORS = (400, 404, 503)
 
 
 class RetrieveQuery(Struct, frozen=True, kw_only=True):
@@ -56,68 +56,37 @@ class StoredResponsesEndpoint(Struct, frozen=True):
     stored: StoredResponses
     detached_runs: DetachedRuns
     background_runs: BackgroundRuns
+    tool_outputs: ToolOutputs
+    traces: TraceStore
+    tool_output_limits: Limits
     delivery: Delivery
 
-    def routes(self) -> list[Route]:
-        return [
-            Route(
-                method="GET",
-                path="/v1/responses",
-                endpoint=self.list,
-                summary="List responses",
-                description="Stored responses, newest first unless `order` says otherwise; `last_id` of a page is "
-                "`after` of the next. A page of long responses may be shorter than `limit`. An extension.",
-                query=ListQuery,
-                gives=ResponseList,
-                errors=(400, 404, 503),
-            ),
-            Route(
-                method="GET",
-                path=_RESPONSE_PATH,
-                endpoint=self.get,
-                summary="Retrieve a response",
-                description="With `stream=true` its events are replayed, all or those after `starting_after`; "
-                "while it runs, new events follow.",
-                query=RetrieveQuery,
-                gives=Response,
-                streams=StreamEvent,
-                errors=(400, 404, 503),
-            ),
-            Route(
-                method="DELETE",
-                path=_RESPONSE_PATH,
-                endpoint=self.delete,
-                summary="Delete a response",
-                description="Responses that continue it retain the items that they need.",
-                gives=ResponseDeleted,
-                errors=(404, 503),
-            ),
-            Route(
-                method="POST",
-                path=f"{_RESPONSE_PATH}/cancel",
-                endpoint=self.cancel,
-                summary="Cancel a background response",
-                description="Returns the final response. Cancelling it again has no effect.",
-                gives=Response,
-                errors=(400, 404, 503),
-            ),
-            Route(
-                method="GET",
-                path=f"{_RESPONSE_PATH}/input_items",
-                endpoint=self.input_items,
-                summary="List a response's input",
-                description="Its own input, without that of earlier ones. Last first, unless `order` says otherwise.",
-                query=ItemsQuery,
-                gives=ItemList,
-                errors=(400, 404, 503),
-            ),
-        ]
-
+    @Route(
+        "GET",
+        "/v1/responses",
+        "List responses",
+        "Stored responses, newest first unless `order` says otherwise; `last_id` of a page is `after` of the next. A "
+        "page of long responses may be shorter than `limit`. An extension.",
+        query=ListQuery,
+        gives=ResponseList,
+        errors=_READ_ERRORS,
+    )
     async def list(self, request: Request) -> None:
         if request.headers.get(b"upgrade", b"").lower() == b"websocket":
             raise UpgradeRequired("This path does not accept WebSocket connections; use HTTP.")
         await request.reply(200, await self.stored.list_responses(request.tenant, read_query(request, ListQuery)))
 
+    @Route(
+        "GET",
+        _RESPONSE_PATH,
+        "Retrieve a response",
+        "With `stream=true` its events are replayed, all or those after `starting_after`; while it runs, new events "
+        "follow.",
+        query=RetrieveQuery,
+        gives=Response,
+        streams=StreamEvent,
+        errors=_READ_ERRORS,
+    )
     async def get(self, request: Request) -> None:
         query, response_id = read_query(request, RetrieveQuery), request.params["response_id"]
         if query.stream:
@@ -127,27 +96,81 @@ class StoredResponsesEndpoint(Struct, frozen=True):
         request.ignored = [*request.ignored, *(name for name, value in unused.items() if value is not None)]
         await request.reply(200, await self.stored.get(request.tenant, response_id, query.include))
 
+    @Route(
+        "DELETE",
+        _RESPONSE_PATH,
+        "Delete a response",
+        "Responses that continue it retain the items that they need.",
+        gives=ResponseDeleted,
+        errors=(404, 503),
+    )
     async def delete(self, request: Request) -> None:
         response_id = request.params["response_id"]
         await self.stored.delete(request.tenant, response_id)
         await request.reply(200, encode(ResponseDeleted(id=response_id)))
 
+    @Route(
+        "POST",
+        f"{_RESPONSE_PATH}/cancel",
+        "Cancel a background response",
+        "Returns the final response. Cancelling it again has no effect.",
+        gives=Response,
+        errors=_READ_ERRORS,
+    )
     async def cancel(self, request: Request) -> None:
         response_id = request.params["response_id"]
         self.stored.check_id(response_id)
         await request.reply(200, await self.background_runs.cancel(request.tenant, response_id))
 
+    @Route(
+        "GET",
+        f"{_RESPONSE_PATH}/input_items",
+        "List a response's input",
+        "Its own input, without that of earlier ones. Last first, unless `order` says otherwise.",
+        query=ItemsQuery,
+        gives=ItemList,
+        errors=_READ_ERRORS,
+    )
     async def input_items(self, request: Request) -> None:
         query = read_query(request, ItemsQuery)
         page = await self.stored.list_input_items(request.tenant, request.params["response_id"], query)
         await request.reply(200, page)
 
+    @Route(
+        "POST",
+        f"{_RESPONSE_PATH}/tool_outputs",
+        "Submit the output of a tool",
+        "For a response that was created with `wait_for_tool_outputs` and waits for the outputs of the client's own "
+        "tools: it continues, in the same stream, when every pending call has its output.",
+        takes=SubmitToolOutput,
+        example={"tool_call_id": "call_1", "output": [{"type": "output_text", "text": "22 °C, sunny"}]},
+        gives=ToolOutputTaken,
+        errors=(400, 404, 413, 415, 503),
+    )
+    async def submit_output(self, request: Request) -> None:
+        response_id, limits = request.params["response_id"], self.tool_output_limits
+        self.stored.check_id(response_id)
+        parsed = await decode_body(await request.read_body(limits), decode_tool_output, limits)
+        request.ignored = parsed.ignored
+        await request.reply(200, await self.tool_outputs.submit(request.tenant, response_id, parsed))
+
+    @Route(
+        "GET",
+        f"{_RESPONSE_PATH}/trace",
+        "Show the trace of a response",
+        "The prompt of each turn as sent to the engine, the engine's output, and durations of turns and tools; for the "
+        "latest responses of this process, if traces are enabled (`--keep-traces`).",
+        gives=ResponseTrace,
+        needs=ADMIN,
+        errors=(404,),
+    )
+    async def show_trace(self, request: Request) -> None:
+        await request.reply(200, self.traces.find(request.tenant, request.params["response_id"]))
+
     async def _replay(self, request: Request, response_id: str, query: RetrieveQuery) -> None:
         """Stream the events of a response; also of one that is not stored, while it runs."""
-        after, legacy_format = (
-            -1 if query.starting_after is None else query.starting_after,
-            self.delivery.legacy_format,
-        )
+        legacy_format = self.delivery.legacy_format
+        after = -1 if query.starting_after is None else query.starting_after
         try:
             # converted events depend on earlier ones, so conversion starts with the first
             replay_after = after if legacy_format is None else -1
@@ -171,51 +194,3 @@ class StoredResponsesEndpoint(Struct, frozen=True):
         if IMAGES not in query.include:
             return []
         return collect_image_urls(await self.stored.load_input(request.tenant, request.params["response_id"]))
-
-
-class ToolOutputsEndpoint:
-    def __init__(self, service: ToolOutputs, stored: StoredResponses, limits: Limits, max_bytes: int) -> None:
-        self._service = service
-        self._stored = stored
-        self._limits = replace(limits, body_bytes=min(limits.body_bytes, max_bytes))
-
-    def route(self) -> Route:
-        return Route(
-            method="POST",
-            path="/v1/responses/{response_id}/tool_outputs",
-            endpoint=self.submit,
-            summary="Submit the output of a tool",
-            description="For a response that was created with `wait_for_tool_outputs` and waits for the outputs of the "
-            "client's own tools: it continues, in the same stream, when every pending call has its output.",
-            takes=SubmitToolOutput,
-            example={"tool_call_id": "call_1", "output": [{"type": "output_text", "text": "22 °C, sunny"}]},
-            gives=ToolOutputTaken,
-            errors=(400, 404, 413, 415, 503),
-        )
-
-    async def submit(self, request: Request) -> None:
-        response_id = request.params["response_id"]
-        self._stored.check_id(response_id)
-        parsed = await decode_body(await request.read_body(self._limits), decode_tool_output, self._limits)
-        request.ignored = parsed.ignored
-        await request.reply(200, await self._service.submit(request.tenant, response_id, parsed))
-
-
-class TracesEndpoint(Struct, frozen=True):
-    traces: TraceStore
-
-    def route(self) -> Route:
-        return Route(
-            method="GET",
-            path="/v1/responses/{response_id}/trace",
-            endpoint=self.get,
-            summary="Show the trace of a response",
-            description="The prompt of each turn as sent to the engine, the engine's output, and durations of turns "
-            "and tools; for the latest responses of this process, if traces are enabled (`--keep-traces`).",
-            gives=ResponseTrace,
-            needs=ADMIN,
-            errors=(404,),
-        )
-
-    async def get(self, request: Request) -> None:
-        await request.reply(200, self.traces.find(request.tenant, request.params["response_id"]))

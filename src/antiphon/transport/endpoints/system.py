@@ -3,44 +3,22 @@
 /health checks nothing: a server whose engine is down is alive, and restarting it would not help.
 """
 
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, convert
 
-from antiphon.engines.base import EngineStatus, Model
 from antiphon.errors import Unavailable
 from antiphon.observe import Metrics
 from antiphon.observe.prometheus import CONTENT_TYPE
 from antiphon.service.access.api_keys import ADMIN
+from antiphon.service.model_io.models import Models
+from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.transport.http.request import Request
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.routing import Route
 
 _encode = msgspec.json.Encoder().encode
-
-
-class ModelDirectory(Protocol):
-    """The models of the server."""
-
-    def models(self) -> list[Model]: ...
-
-    def model(self, name: str) -> Model:
-        """Raises ModelNotFound."""
-
-    def ready(self) -> list[str]:
-        """Return why the server is not ready, as sentences; empty when ready."""
-
-    def states(self) -> list[EngineStatus]:
-        """Return the status of all engines."""
-
-
-class StoreHealth(Protocol):
-    """The health of a store."""
-
-    name: str
-
-    def healthy(self) -> bool: ...
 
 
 class Health(Struct, frozen=True):
@@ -85,11 +63,11 @@ class SystemEndpoints:
 
     def __init__(
         self,
-        models: ModelDirectory,
+        models: Models,
         metrics: Metrics,
         authenticator: Authenticator,
         version: str,
-        store: StoreHealth | None = None,
+        store: StoreProbe | None = None,
     ) -> None:
         self._models = models
         self._store = store
@@ -97,58 +75,20 @@ class SystemEndpoints:
         self._authenticator = authenticator
         self._version = _encode(Version(version))
 
-    def routes(self) -> list[Route]:
-        return [
-            Route(method="GET", path="/v1/models", endpoint=self.models, summary="List models", gives=ModelList),
-            Route(
-                method="GET",
-                path="/v1/models/{model...}",
-                endpoint=self.model,
-                summary="Describe one model",
-                gives=ModelObject,
-                errors=(404,),
-            ),
-            Route(
-                method="GET",
-                path="/health",
-                endpoint=self.health,
-                summary="Check that the server is alive",
-                gives=Health,
-                needs=None,
-            ),
-            Route(
-                method="GET",
-                path="/ready",
-                endpoint=self.ready,
-                summary="Check that the server accepts work",
-                description="503 with the reasons while an engine or the store is not healthy, while no new work is "
-                "accepted, and during shutdown.",
-                gives=Ready,
-                errors=(503,),
-                needs=None,
-            ),
-            Route(
-                method="GET",
-                path="/version",
-                endpoint=self.version,
-                summary="Get the version of the server",
-                gives=Version,
-                needs=None,
-            ),
-            Route(
-                method="GET",
-                path="/metrics",
-                endpoint=self.metrics,
-                summary="Get metrics in the Prometheus format",
-                media_type="text/plain",
-                gives=str,
-                needs=ADMIN,
-            ),
-        ]
-
+    @Route("GET", "/health", "Check that the server is alive", gives=Health, needs=None)
     async def health(self, request: Request) -> None:
         await request.reply(200, HEALTHY)
 
+    @Route(
+        "GET",
+        "/ready",
+        "Check that the server accepts work",
+        "503 with the reasons while an engine or the store is not healthy, while no new work is accepted, and during "
+        "shutdown.",
+        gives=Ready,
+        errors=(503,),
+        needs=None,
+    )
     async def ready(self, request: Request) -> None:
         if reasons := ["The server is shutting down."] if self._authenticator.closed else self._list_reasons():
             raise Unavailable(" ".join(reasons), retry_after=1.0)
@@ -170,18 +110,20 @@ class SystemEndpoints:
             reasons = [*reasons, self._authenticator.load_monitor.reason]
         return reasons
 
+    @Route("GET", "/version", "Get the version of the server", gives=Version, needs=None)
     async def version(self, request: Request) -> None:
         await request.reply(200, self._version)
 
+    @Route("GET", "/metrics", "Get metrics in the Prometheus format", media_type="text/plain", gives=str, needs=ADMIN)
     async def metrics(self, request: Request) -> None:
         await request.reply(200, self._metrics.text(), [(b"content-type", CONTENT_TYPE)])
 
+    @Route("GET", "/v1/models", "List models", gives=ModelList)
     async def models(self, request: Request) -> None:
-        await request.reply(200, _encode(ModelList(data=[_to_model_object(model) for model in self._models.models()])))
+        models = convert(self._models.models(), list[ModelObject], from_attributes=True)
+        await request.reply(200, _encode(ModelList(data=models)))
 
+    @Route("GET", "/v1/models/{model...}", "Describe one model", gives=ModelObject, errors=(404,))
     async def model(self, request: Request) -> None:
-        await request.reply(200, _encode(_to_model_object(self._models.model(request.params["model"]))))
-
-
-def _to_model_object(model: Model) -> ModelObject:
-    return ModelObject(id=model.id, created=model.created, owned_by=model.owned_by)
+        model = convert(self._models.model(request.params["model"]), ModelObject, from_attributes=True)
+        await request.reply(200, _encode(model))

@@ -76,20 +76,20 @@ def _make_log_line(
     request: Request, route: str, status: int, log_context: LogContext, seconds: float
 ) -> AccessLogEntry:
     principal = getattr(request, "principal", None)  # missing if the request was rejected before authentication
-    return AccessLogEntry(
-        time=time() - seconds,
-        request_id=request.id,
-        method=request.method,
-        route=route,
-        status=status,
-        seconds=seconds,
-        tenant="" if principal is None else principal.tenant,
-        key="" if principal is None else principal.key,
-        response_id=log_context.response_id,
-        connection_id=log_context.connection_id,
-        trace_id=log_context.trace_id,
-        input_tokens=log_context.input_tokens,
-        cached_tokens=log_context.cached_tokens,
-        output_tokens=log_context.output_tokens,
+    return {
+        "time": time() - seconds,
+        "request_id": request.id,
+        "method": request.method,
+        "route": route,  # the route template, never the path
+        "status": status,
+        "seconds": seconds,
+        "tenant": "" if principal is None else principal.tenant,
+        "key": "" if principal is None else principal.key,
+        "response_id": log_context.response_id,
+        "connection_id": log_context.connection_id,
+        "trace_id": log_context.trace_id,
+        "input_tokens": log_context.input_tokens,
+        "cached_tokens": log_context.cached_tokens,
+        "output_tokens": log_context.output_tokens,
         **log_context.user_fields,
-    )
+    }

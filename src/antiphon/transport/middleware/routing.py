@@ -5,10 +5,11 @@ received, byte by byte; only the values of a `{name}` are decoded, since model n
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from antiphon.errors import MethodNotAllowed, NotFound, UpgradeRequired
 from antiphon.service.access.api_keys import INFERENCE
@@ -16,25 +17,31 @@ from antiphon.transport.http.channel import WEBSOCKET
 from antiphon.transport.http.request import Request
 
 Endpoint = Callable[[Request], Awaitable[None]]
+Function = TypeVar("Function", bound=Callable[..., Awaitable[None]])
+EXAMPLE_MODEL = "MODEL"  # in the examples of routes, until `collect_routes` replaces it by a model of the server
 
 
-class Route(Struct, frozen=True, kw_only=True):
+async def _serve_nothing(request: Request) -> None:
+    """The endpoint of a route that was declared and belongs to no object yet."""
+    raise NotImplementedError
+
+
+class Route(Struct, frozen=True):
     """An endpoint and its path. `{name}` matches one segment, `{name...}` the remaining path.
 
     `takes`, `query`, `gives` and `streams` are the types of its body, query, reply and events; `example` is an example
-    body. /openapi.json documents them.
+    body. /openapi.json documents them. Routes are declared as decorators of methods; see `collect_routes`.
     """
 
     method: str
     path: str
-    endpoint: Endpoint
     summary: str
     description: str = ""
     takes: Any = None
     takes_media_type: str = "application/json"
     takes_nothing: bool = False  # the body may be missing
     query: type[Struct] | None = None
-    example: Any = None
+    example: dict[str, Any] | None = None
     gives: Any = None
     streams: Any = None
     media_type: str = "application/json"
@@ -42,6 +49,24 @@ class Route(Struct, frozen=True, kw_only=True):
     new_work: bool = False  # rejected while the server drains
     needs: str | None = INFERENCE  # scope that a key must have; None: no key is needed
     errors: Sequence[int] = ()  # statuses besides those that every route has, or every route with new work
+    endpoint: Endpoint = _serve_nothing
+
+    def __call__(self, method: Function) -> Function:
+        """Declare that a method of a class is the endpoint."""
+        vars(method)["route"] = self
+        return method
+
+
+def collect_routes(*owners: object, model: str = EXAMPLE_MODEL) -> list[Route]:
+    """Return the routes that methods of these objects declare. `model`: the model name in the examples."""
+    routes = []
+    for owner in owners:
+        for name, method in vars(type(owner)).items():
+            if isinstance(route := getattr(method, "route", None), Route):
+                named = {"model": model} if "model" in (route.example or ()) else {}
+                example = None if route.example is None else {**route.example, **named}
+                routes.append(replace(route, endpoint=getattr(owner, name), example=example))
+    return routes
 
 
 Methods = dict[str, Route]

@@ -3,39 +3,22 @@ released.
 
 A stream begins with its first event, so that earlier failures are plain error responses. Only if that takes longer than
 the keep-alive interval the stream begins without an event; a failure is then reported inside the stream. Transports
-differ in the framing of events (`ClientStream`). The token path is the function that `ClientStream.open` returns: the
+differ in the framing of events (`EventWriter`). The token path is the function that `EventWriter.open` returns: the
 run calls it directly, without code of this module in between.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
-
-from msgspec import Struct
 
 from antiphon.agent.model_call_run import Sink
 from antiphon.errors import AntiphonError
 from antiphon.transport.http.request import Request
-from antiphon.transport.streaming import sse
-from antiphon.transport.streaming.event_writer import EventEncoder, EventWriter, SseWriter
+from antiphon.transport.streaming.event_writer import RESPONSE_FORMAT, EventWriter, SseStream, StreamFormat
 from antiphon.transport.streaming.legacy_events import LegacyFormat
 
 _CHECKS_PER_INTERVAL = 4  # a keep-alive is at most a quarter of the interval late
-
-
-class StreamFormat(Struct, frozen=True):
-    """Server-sent events of an API: the encoder of its events, the bytes after the last event, and the encoder of
-    keep-alives, which gets the last event, if any.
-    """
-
-    encode: EventEncoder[Any]
-    keepalive: Callable[[Any], bytes]
-    done: bytes = sse.DONE
-
-
-RESPONSE_FORMAT = StreamFormat(sse.encode_events, sse.encode_keepalive)
-DATA_FORMAT = StreamFormat(sse.encode_data, sse.encode_comment)  # of chat and completions
 
 
 class DeliverySource(Protocol):
@@ -56,26 +39,6 @@ class DeliverySource(Protocol):
 
     def close(self) -> Awaitable[None] | None:
         """Stop reading. A run in the foreground that has no other reader is cancelled."""
-
-
-class ClientStream(Protocol):
-    """The events of one source in the framing of a transport."""
-
-    @property
-    def last(self) -> Any:
-        """The last event that was emitted; None before the first."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the client has received anything."""
-
-    async def open(self) -> Sink[Any]:
-        """Begin the stream, unless it has begun. Returns the function that emits events."""
-
-    async def send_keepalive(self) -> None: ...
-
-    async def end(self) -> None:
-        """End the stream, after the last event."""
 
 
 class Delivery:
@@ -115,14 +78,14 @@ class Delivery:
         finally:
             await _release(source)
 
-    async def stream(self, source: DeliverySource, stream: ClientStream) -> None:
+    async def stream(self, source: DeliverySource, stream: EventWriter[Any]) -> None:
         """Send all events to a stream."""
         try:
             await self._emit_all(source, stream)
         finally:
             await _release(source)
 
-    async def _emit_all(self, source: DeliverySource, stream: ClientStream) -> None:
+    async def _emit_all(self, source: DeliverySource, stream: EventWriter[Any]) -> None:
         async with KeepAlive(source, stream, self._ping_interval):
             try:
                 if (pending := source.begin()) is not None:
@@ -139,41 +102,6 @@ async def _release(source: DeliverySource) -> None:
         await pending
 
 
-class SseStream:
-    """A stream of server-sent events: the reply to one request."""
-
-    def __init__(self, request: Request, stream_format: StreamFormat) -> None:
-        self._request = request
-        self._format = stream_format
-        self._writer: EventWriter[Any] | None = None
-        self._lock = asyncio.Lock()  # a keep-alive may begin the stream while the source does
-
-    @property
-    def last(self) -> Any:
-        return None if self._writer is None else self._writer.last
-
-    @property
-    def is_open(self) -> bool:
-        return self._writer is not None
-
-    async def open(self) -> Sink[Any]:
-        async with self._lock:
-            if self._writer is None:
-                await self._request.begin(200, sse.HEADERS)
-                self._writer = SseWriter(self._request.channel, self._format.encode, self._format.done)
-        return self._writer.emit
-
-    async def send_keepalive(self) -> None:
-        last = self.last
-        await self.open()
-        if self.last is last and (body := self._format.keepalive(last)):
-            await self._request.write(body)
-
-    async def end(self) -> None:
-        assert self._writer is not None
-        await self._writer.end()
-
-
 class KeepAlive:
     """Sends keep-alives inside `async with`, while the source waits and there are no events.
 
@@ -181,7 +109,7 @@ class KeepAlive:
     would not do: clients do not take them as a sign that their response is alive. `interval`: seconds; 0: none.
     """
 
-    def __init__(self, source: DeliverySource, stream: ClientStream, interval: float) -> None:
+    def __init__(self, source: DeliverySource, stream: EventWriter[Any], interval: float) -> None:
         self._source = source
         self._stream = stream
         self._check_interval = interval / _CHECKS_PER_INTERVAL

@@ -12,7 +12,9 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from antiphon.transport.http.channel import DirectBody, FlowControl, HttpChannel
+from antiphon.agent.model_call_run import Sink
+from antiphon.transport.http.channel import DirectBody, FlowControl
+from antiphon.transport.http.request import Request
 from antiphon.transport.streaming import sse
 
 E = TypeVar("E", bound=Struct)
@@ -22,17 +24,37 @@ EventEncoder = Callable[[list[E]], bytes]
 _MAX_BATCHES = 64
 
 
+class StreamFormat(Struct, frozen=True):
+    """Server-sent events of an API: the encoder of its events, the bytes after the last event, and the encoder of
+    keep-alives, which gets the last event, if any.
+    """
+
+    encode: EventEncoder[Any]
+    keepalive: Callable[[Any], bytes]
+    done: bytes = sse.DONE
+
+
+RESPONSE_FORMAT = StreamFormat(sse.encode_events, sse.encode_keepalive)
+DATA_FORMAT = StreamFormat(sse.encode_data, sse.encode_comment)  # of chat and completions
+
+
 class EventWriter(Generic[E]):
-    """Writes the events of one stream. Subclasses encode them.
+    """The events of one source in the framing of a transport. Subclasses encode them.
 
     `flow`: the flow control of the direct extension; None without it.
     """
+
+    is_open = True  # whether the client has received anything
 
     def __init__(self, flow: FlowControl | None) -> None:
         self.last: E | None = None  # the last event that was emitted
         self._flow = flow
         self._pending: list[E] = []
         self._batches = 0
+
+    async def open(self) -> Sink[E]:
+        """Begin the stream, unless it has begun. Returns the function that emits events."""
+        return self.emit
 
     def emit(self, events: list[E]) -> Awaitable[None] | None:
         """Emit events: the token path. Returns an awaitable if the caller has to wait before it emits more."""
@@ -68,31 +90,45 @@ class EventWriter(Generic[E]):
         """Send events as messages of ASGI."""
         raise NotImplementedError
 
+    async def send_keepalive(self) -> None:
+        raise NotImplementedError
+
     async def end(self) -> None:
         """End the stream, after the last event."""
         raise NotImplementedError
 
 
-class SseWriter(EventWriter[Any]):
-    """Writes server-sent events into a reply that has begun.
+class SseStream(EventWriter[Any]):
+    """A stream of server-sent events: the reply to one request."""
 
-    `encode` turns events into bytes, perhaps none; `done` follows the last of them.
-    """
+    def __init__(self, request: Request, stream_format: StreamFormat) -> None:
+        super().__init__(request.channel.direct)
+        self.is_open = False
+        self._request = request
+        self._direct: DirectBody = request.channel.direct
+        self._format = stream_format
+        self._encode = stream_format.encode
+        self._lock = asyncio.Lock()  # a keep-alive may begin the stream while the source does
 
-    def __init__(self, channel: HttpChannel, encode: EventEncoder[Any] = sse.encode_events, done: bytes = sse.DONE):
-        super().__init__(channel.direct)
-        self._channel = channel
-        self._direct: DirectBody = channel.direct
-        self._encode = encode
-        self._done = done
+    async def open(self) -> Sink[Any]:
+        async with self._lock:
+            if not self.is_open:
+                await self._request.begin(200, sse.HEADERS)
+                self.is_open = True
+        return self.emit
 
     def write(self, events: list[Any]) -> None:
         self._direct.write(self._encode(events))
 
     async def send(self, events: list[Any]) -> None:
-        if (pending := self._channel.write(self._encode(events))) is not None:
-            await pending
+        await self._request.write(self._encode(events))
+
+    async def send_keepalive(self) -> None:
+        last = self.last
+        await self.open()
+        if self.last is last and (body := self._format.keepalive(last)):
+            await self._request.write(body)
 
     async def end(self) -> None:
-        events = self.take_pending()
-        await self._channel.end(self._encode(events) + self._done if events else self._done)
+        events, done = self.take_pending(), self._format.done
+        await self._request.channel.end(self._encode(events) + done if events else done)

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from antiphon.config import Config
 from antiphon.core.stream_lanes import Lane, LaneLimits, StreamLanes
 from antiphon.errors import AntiphonError, ConnectionExpired, InvalidJson, InvalidStreamId, NotAuthenticated
 from antiphon.ids import new_id
-from antiphon.limits import Limits
 from antiphon.protocol.bodies.websocket import (
     CREATE,
     ConnectionExpiring,
@@ -43,17 +43,6 @@ SERVICE_RESTART = 1012
 _INLINE_DECODE_BYTES = 640 * 1024  # larger messages are decoded in a thread
 
 
-class WebSocketSettings(Struct, frozen=True, kw_only=True):
-    """Settings of the operator."""
-
-    limits: Limits
-    parts: PartCache
-    lanes: LaneLimits = LaneLimits()
-    cache_bytes: int
-    lifetime: float  # seconds
-    warning: float  # seconds before the end of the lifetime at which the client is warned; 0: never
-
-
 class ConnectionLifetime:
     """Calls `expire` after `lifetime` seconds, and `warn`, with that time, `warning` seconds earlier; 0: no warning."""
 
@@ -75,13 +64,19 @@ class ConnectionLifetime:
 class WebSocketConnection:
     """A client's connection: its lanes, its running responses and its timers."""
 
-    def __init__(self, request: WebSocketUpgrade, response_task: ResponseTask, settings: WebSocketSettings) -> None:
+    def __init__(
+        self, request: WebSocketUpgrade, response_task: ResponseTask, config: Config, parts: PartCache
+    ) -> None:
         self.id = new_id("conn")
         self._request = request
         self._response_task = response_task
-        self._settings = settings
-        self._state = ConnectionState(self.id, ConnectionCache(settings.cache_bytes), Steering())
-        self._lanes: StreamLanes[CreateCommand] = StreamLanes(settings.lanes)
+        self._settings = settings = config.server
+        self._limits = config.limits
+        self._parts = parts
+        self._state = ConnectionState(self.id, ConnectionCache(settings.websocket_cache_bytes), Steering())
+        self._has_lanes = settings.websocket_lanes == "on"
+        lane_limits = LaneLimits(max_waiting_bytes=config.limits.body_bytes, exclusive=not self._has_lanes)
+        self._lanes: StreamLanes[CreateCommand] = StreamLanes(lane_limits)
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
         self._closing = False
@@ -92,7 +87,8 @@ class WebSocketConnection:
 
     async def serve(self) -> None:
         """Process messages until either side closes the connection."""
-        timers = ConnectionLifetime(self._settings.lifetime, self._settings.warning, self._warn, self._expire)
+        settings = self._settings
+        timers = ConnectionLifetime(settings.websocket_lifetime, settings.websocket_warning, self._warn, self._expire)
         try:
             while await self._handle_message(await self._request.receive()):
                 pass
@@ -117,7 +113,7 @@ class WebSocketConnection:
         try:
             await self._response_task.check(self._request)
             body = _take_text(event)
-            message = await _run_reader(len(body), partial(read_message, body, self._settings.limits))
+            message = await _run_reader(len(body), partial(read_message, body, self._limits))
             lane = message.stream_id
             if message.kind == CREATE:
                 await self._create(message)
@@ -133,13 +129,13 @@ class WebSocketConnection:
 
     async def _create(self, message: SocketMessage) -> None:
         lane = message.stream_id
-        if lane is not None and self._settings.lanes.exclusive:
+        if lane is not None and not self._has_lanes:
             raise InvalidStreamId("This server has no named streams (--websocket-lanes off).", param="stream_id")
         self._lanes.check(lane)
         previous = message.fields.raw.get("previous_response_id")
         try:
-            parts = self._settings.parts.for_tenant(self._request.tenant)
-            read = partial(read_socket_create, message, self._settings.limits, parts)
+            parts = self._parts.for_tenant(self._request.tenant)
+            read = partial(read_socket_create, message, self._limits, parts)
             decoded = await _run_reader(message.size, read)
         except AntiphonError:
             self._state.cache.drop_failed_parent(lane, previous if type(previous) is str else None)
@@ -147,7 +143,7 @@ class WebSocketConnection:
         self._start_responses(self._lanes.submit(lane, CreateCommand(decoded, lane, message.size), message.size))
 
     async def _steer(self, message: SocketMessage) -> None:
-        reply = self._state.steering.submit(message, self._settings.limits)
+        reply = self._state.steering.submit(message, self._limits)
         await self._send_event(reply.event, reply.lane)
         if reply.target is not None:
             reply.target.stop()
@@ -180,7 +176,7 @@ class WebSocketConnection:
         self._start_task(self._close_expired())
 
     async def _close_expired(self) -> None:
-        seconds = self._settings.lifetime
+        seconds = self._settings.websocket_lifetime
         error = ConnectionExpired(f"This connection has reached its age limit of {seconds:g} seconds; connect again.")
         await self._send_event(to_socket_error(error))
         await self._close(GOING_AWAY, "The connection has reached its age limit.")

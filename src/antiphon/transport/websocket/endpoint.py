@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from msgspec import Struct
-
+from antiphon.config import Config
 from antiphon.errors import Unavailable
+from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.transport.http.channel import WEBSOCKET
 from antiphon.transport.http.request import Request
 from antiphon.transport.http.websocket_upgrade import WebSocketUpgrade
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.request_tracing import RequestTracing
 from antiphon.transport.middleware.routing import Route
-from antiphon.transport.websocket.connection import WebSocketConnection, WebSocketSettings
+from antiphon.transport.websocket.connection import WebSocketConnection
 from antiphon.transport.websocket.response_task import ResponseTask
 
 PATH = "/v1/responses"
@@ -24,27 +24,16 @@ _RETRY_SECONDS = 5.0  # Retry-After, when one of the open connections may be clo
 _log = logging.getLogger(__name__)
 
 
-class ConnectionBounds(Struct, frozen=True, kw_only=True):
-    """Limits of open WebSockets."""
-
-    all: int = 100
-    per_key: int | None = None
-
-
 class WebSocketEndpoint:
     """All open WebSockets of the server."""
 
     def __init__(
-        self,
-        response_task: ResponseTask,
-        authenticator: Authenticator,
-        settings: WebSocketSettings,
-        bounds: ConnectionBounds,
+        self, response_task: ResponseTask, authenticator: Authenticator, config: Config, parts: PartCache
     ) -> None:
         self._response_task = response_task
         self._authenticator = authenticator
-        self._settings = settings
-        self._bounds = bounds
+        self._config = config
+        self._parts = parts
         self._open: set[WebSocketConnection] = set()
         self._by_key: Counter[str] = Counter()
 
@@ -61,16 +50,12 @@ class WebSocketEndpoint:
         loads = [connection.load for connection in self._open]
         return sum(running for running, _ in loads), sum(waiting for _, waiting in loads)
 
-    def route(self) -> Route:
-        return Route(
-            method=WEBSOCKET, path=PATH, endpoint=self.serve, summary="Responses over a WebSocket", new_work=True
-        )
-
+    @Route(WEBSOCKET, PATH, "Responses over a WebSocket", new_work=True)
     async def serve(self, request: Request) -> None:
         assert isinstance(request, WebSocketUpgrade)  # the method of the route guarantees it
         self._authenticator.check_websocket_origin(request)
         with self._count_connection(request.principal.key):
-            connection = WebSocketConnection(request, self._response_task, self._settings)
+            connection = WebSocketConnection(request, self._response_task, self._config, self._parts)
             self._open.add(connection)
             _log.debug("A WebSocket opened.", extra={"request_id": request.id, "connection_id": connection.id})
             try:
@@ -87,10 +72,10 @@ class WebSocketEndpoint:
 
     @contextmanager
     def _count_connection(self, key: str) -> Iterator[None]:
-        bounds = self._bounds
-        if len(self._open) >= bounds.all:
+        max_per_key = self._config.server.max_websocket_connections_per_key
+        if len(self._open) >= self._config.server.max_websocket_connections:
             raise Unavailable("Too many WebSockets are open (--max-websocket-connections).", retry_after=_RETRY_SECONDS)
-        if bounds.per_key is not None and self._by_key[key] >= bounds.per_key:
+        if max_per_key is not None and self._by_key[key] >= max_per_key:
             raise Unavailable("Too many WebSockets are open with this key.", retry_after=_RETRY_SECONDS)
         self._by_key[key] += 1
         try:

@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agent.run import EventSink
 from antiphon.errors import AntiphonError, ProcessingFailed
 from antiphon.observe import Metrics
 from antiphon.observe.logs import LOG_CONTEXT, LogContext
@@ -210,8 +209,6 @@ class WebSocketEventWriter(EventWriter[Event]):
     together go in one write, as in a stream of server-sent events. `legacy`: converts them for older clients.
     """
 
-    is_open = True
-
     def __init__(self, request: WebSocketUpgrade, lane: str | None, legacy: LegacyStream | None = None) -> None:
         # gets the first and the last events before they are sent
         self.on_update: Callable[[Sequence[Event]], None] | None = None
@@ -220,9 +217,6 @@ class WebSocketEventWriter(EventWriter[Event]):
         self._send = request.send
         self._lane = lane
         self._legacy = legacy
-
-    async def open(self) -> EventSink:
-        return self.emit
 
     def emit(self, events: list[Event]) -> Awaitable[None] | None:
         if self.on_update is not None and (self.last is None or type(events[-1]) in _TERMINAL):
