@@ -68,6 +68,18 @@ async def _communicate(process: asyncio.subprocess.Process, stdin: bytes, max_by
     return b"".join(chunks)
 
 
+class TimedEvent(asyncio.Event):
+    """An event that can be awaited for a limited time."""
+
+    async def wait_for(self, seconds: float) -> bool:
+        """Wait until the event is set, for at most this many seconds. Returns whether it is set."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.wait()
+        except TimeoutError:
+            return False
+
+
 class BackgroundTasks:
     """Holds references to tasks until they end, waits for them at shutdown, and logs unexpected errors."""
 

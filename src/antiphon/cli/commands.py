@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from functools import partial
-from importlib import import_module
 from importlib.metadata import version as installed
 
 import click
@@ -12,6 +11,7 @@ from antiphon.cli.bench.command import bench
 from antiphon.cli.chat import ChatSession
 from antiphon.cli.client import RequestFailed, ServerClient, ServerUnreachable
 from antiphon.cli.db import db
+from antiphon.cli.doctor.command import doctor
 from antiphon.cli.keys import keys
 from antiphon.cli.options import RELOAD_KEY, SettingsCommand, settings_by_name, settings_in_groups
 from antiphon.cli.terminal import ProgressBar, print_banner
@@ -68,22 +68,7 @@ def main() -> None:
         sys.exit(UNANSWERED)
 
 
-class LazyGroup(click.Group):
-    """Imports the module of `doctor` only for that command and for help: it imports most of the server."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "doctor"])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name != "doctor":
-            return super().get_command(ctx, cmd_name)
-        command: click.Command = import_module("antiphon.cli.doctor.command").doctor
-        return command
-
-
-@click.group(
-    cls=LazyGroup, help=TOP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+@click.group(help=TOP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(installed("antiphon"), "--version", message="antiphon %(version)s")
 def cli() -> None:
     pass
@@ -153,6 +138,7 @@ def pull(config: Config, model: str | None) -> None:
 cli.add_command(db)
 cli.add_command(keys)
 cli.add_command(bench)
+cli.add_command(doctor)
 
 
 @cli.command()

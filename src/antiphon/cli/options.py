@@ -74,7 +74,11 @@ class SettingsCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         flags = {row.name: ctx.params.pop(row.name) for row in self.rows}
-        values = {name: value for name, value in flags.items() if _is_on_command_line(ctx, name)}
+        values = {
+            name: value
+            for name, value in flags.items()
+            if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        }
         if first := ctx.params.pop("first_model", None):
             values["model"] = (first, *values.get("model", ()))
         self.set_params(ctx, values)
@@ -119,10 +123,6 @@ def settings_in_groups(*titles: str) -> list[Setting]:
 
 def settings_by_name(*names: str) -> list[Setting]:
     return [settings()[name] for name in names]
-
-
-def _is_on_command_line(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _write_section(

@@ -18,7 +18,7 @@ from msgspec import Struct, inspect
 
 from antiphon.config.areas import OTEL_VARIABLES, config_home
 from antiphon.config.settings import PREFIX, Config, Setting, settings
-from antiphon.config.toml_tables import TABLES, read_tables, resolve_secret, to_path
+from antiphon.config.toml_tables import TABLES, read_table, resolve_secret, to_path
 from antiphon.errors import StartupError
 
 T = TypeVar("T")
@@ -58,16 +58,22 @@ def survey(flags: Mapping[str, Any]) -> SettingsSurvey:
             problems[str(error)] = None
             return None
 
-    overrides = [*filter(None, map(attempt, _read_environment())), *_from_flags(flags)]
+    overrides = [*filter(None, map(attempt, _read_environment()))]
+    overrides += [
+        _SourceValue(name=name, value=value, origin=settings()[name].flag, is_text=True)
+        for name, value in flags.items()
+    ]
     config_values = [entry for entry in overrides if entry.name == "config"]
     file = attempt(lambda: _find_file(config_values[-1] if config_values else None))
     content = {} if file is None else attempt(partial(_read_toml, file)) or {}
     from_file = [*filter(None, map(attempt, _read_file(file, content)))]
     effective = {entry.name: entry for entry in (*from_file, *overrides)}
     values = {name: attempt(partial(_convert, entry)) for name, entry in effective.items()}
-    tables: dict[str, Any] = {}
-    for name in [name for name in TABLES if name in content]:
-        tables |= attempt(partial(read_tables, {name: content[name]}, str(file))) or {}
+    tables = {
+        name: table
+        for name in TABLES
+        if name in content and (table := attempt(partial(read_table, name, content[name], str(file))))
+    }
     if "engines" in tables and any(entry.name == "engine" for entry in from_file):
         problems[f"{file} has both `engine` and [[engines]]: remove one of them."] = None
     if any(entry.name == "engine" for entry in overrides):
@@ -91,11 +97,6 @@ class _SourceValue(Struct, frozen=True, kw_only=True):
     value: Any
     origin: str  # for messages: "--port", "ANTIPHON_PORT", "port in antiphon.toml"
     is_text: bool  # to be parsed; TOML values are typed
-
-
-def _from_flags(flags: Mapping[str, Any]) -> Iterator[_SourceValue]:
-    for name, value in flags.items():
-        yield _SourceValue(name=name, value=value, origin=settings()[name].flag, is_text=True)
 
 
 def _read_environment() -> Iterator[Callable[[], _SourceValue]]:

@@ -30,23 +30,15 @@ _TABLE_TITLES = {"engines": "[[engines]]", "aliases": "[aliases]", "models": '[m
 _VARIABLE_PREFIX = "env:"
 
 
-def read_tables(content: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return the tables of the file, validated and with secrets resolved."""
-    tables = {name: _convert(name, content[name], path) for name in TABLES if name in content}
-    if "engines" in tables:
-        tables["engines"] = tuple(_resolve_engine_key(spec, path) for spec in tables["engines"])
-        if not tables["engines"]:
-            del tables["engines"]
-    if "mcp" in tables:
-        tables["mcp"] = tuple(_resolve_mcp_secrets(spec, path) for spec in tables["mcp"])
-    return tables
-
-
-def _convert(name: str, value: Any, path: str) -> Any:
+def read_table(name: str, value: Any, path: str) -> Any:
+    """Return a table of the file, validated and with secrets resolved. Raises StartupError."""
     try:
-        return msgspec.convert(value, TABLES[name], strict=True, dec_hook=to_path)
+        table = msgspec.convert(value, TABLES[name], strict=True, dec_hook=to_path)
     except msgspec.ValidationError as error:  # the message names the position and the expected type, never a value
         raise StartupError(f"{_TABLE_TITLES[name]} in {path} is invalid: {_render_error(str(error))}.")
+    if name == "engines":
+        return tuple(_resolve_engine_key(spec, path) for spec in table)
+    return tuple(_resolve_mcp_secrets(spec, path) for spec in table) if name == "mcp" else table
 
 
 def _render_error(error: str) -> str:

@@ -236,7 +236,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._unparsed.clear()
         self.frames = []
         self.conn.events_received()  # discards messages that were complete just before the error
-        _clear_traceback(self.conn.parser_exc)
+        if (error := self.conn.parser_exc) is not None:
+            # break the cycle of an error and its traceback: only the garbage collector would free the received data
+            error.__traceback__ = error.__cause__ = error.__context__ = None
         self.transport.resume_reading()
         self._linger(_MAX_LINGER_PAUSES)
 
@@ -279,9 +281,3 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.handshake_complete = self.close_sent = True
         self.transport.write(self.conn.reject(400, "This is not a WebSocket handshake request.").serialize())
         self.transport.close()
-
-
-def _clear_traceback(error: BaseException | None) -> None:
-    """Break the cycle of an error and its traceback: only the garbage collector would free the received data."""
-    if error is not None:
-        error.__traceback__ = error.__cause__ = error.__context__ = None

@@ -108,11 +108,9 @@ def set_up_logging(log_format: Literal["text", "json"], level: str) -> None:
     # shutdown grace period.
     for name in LOGGERS[1:]:
         logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("uvicorn.error").filters = [_is_not_cancellation]
-
-
-def _is_not_cancellation(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+    logging.getLogger("uvicorn.error").filters = [
+        lambda record: not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+    ]
 
 
 def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -26,14 +26,11 @@ class TraceContext(Struct, frozen=True):
     span_id: int
     sampled: bool
     state: str = ""  # tracestate, as received
+    is_local: bool = False  # of a span of this server, not of a client
 
     @property
     def traceparent(self) -> str:
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
-
-    @property
-    def context(self) -> "TraceContext":
-        return self
 
 
 class Span(Struct, kw_only=True, eq=False):
@@ -48,17 +45,8 @@ class Span(Struct, kw_only=True, eq=False):
     attributes: dict[str, AttributeValue]
     error: str = ""  # error type, if it failed
 
-    @property
-    def traceparent(self) -> str:
-        return self.context.traceparent
 
-    @property
-    def state(self) -> str:
-        return self.context.state
-
-
-Current = Span | TraceContext
-CURRENT_SPAN: ContextVar[Current | None] = ContextVar("span", default=None)
+CURRENT_SPAN: ContextVar[TraceContext | None] = ContextVar("span", default=None)  # the context of that span
 
 
 class Tracer(Protocol):
@@ -79,21 +67,19 @@ class ActiveSpan:
     __slots__ = ("_before", "_tracer", "span")
 
     def __init__(self, tracer: Tracer, name: str, kind: Kind, attributes: dict[str, AttributeValue]) -> None:
-        previous = CURRENT_SPAN.get()
-        parent = None if previous is None else previous.context
+        self._before = parent = CURRENT_SPAN.get()
         self._tracer = tracer
-        self._before = previous
         self.span = Span(
             name=name,
             kind=kind,
-            context=_make_context(tracer, name, parent, isinstance(previous, Span)),
+            context=_make_context(tracer, name, parent),
             parent=parent,
             started_ns=time.time_ns(),
             attributes=attributes,
         )
 
     def __enter__(self) -> Self:
-        CURRENT_SPAN.set(self.span)
+        CURRENT_SPAN.set(self.span.context)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -128,11 +114,10 @@ def make_trace_headers() -> list[tuple[str, str]]:
     current = CURRENT_SPAN.get()
     if current is None:
         return []
-    state = current.state
-    return [("traceparent", current.traceparent), *([("tracestate", state)] if state else [])]
+    return [("traceparent", current.traceparent), *([("tracestate", current.state)] if current.state else [])]
 
 
-def _make_context(tracer: Tracer, name: str, parent: TraceContext | None, is_local: bool) -> TraceContext:
-    trace = random.getrandbits(128) or 1 if parent is None else parent.trace_id
-    sampled = parent.sampled if is_local and parent is not None else tracer.should_sample(trace, name, parent)
-    return TraceContext(trace, random.getrandbits(64) or 1, sampled, "" if parent is None else parent.state)
+def _make_context(tracer: Tracer, name: str, parent: TraceContext | None) -> TraceContext:
+    trace, state = (random.getrandbits(128) or 1, "") if parent is None else (parent.trace_id, parent.state)
+    sampled = parent.sampled if parent is not None and parent.is_local else tracer.should_sample(trace, name, parent)
+    return TraceContext(trace, random.getrandbits(64) or 1, sampled, state, is_local=True)

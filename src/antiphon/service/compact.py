@@ -38,14 +38,14 @@ class Compactions:
         prepared_request = await self._planner.plan(tenant, replace(decoded, request=request))
         if not prepared_request.prepared.history.items:
             raise InvalidValue("There is nothing to compact.", param="input")
-        result = await compact(self._planner, prepared_request, self._open_run, answering=False)
-        messages = [replace(user_message(text), id=new_id("msg"), status="completed") for text in result.memory.users]
-        compaction = await self._keyring.encrypt_memory(tenant, result.memory)
+        memory, counts = await compact(self._planner, prepared_request, self._open_run, answering=False)
+        messages = [replace(user_message(text), id=new_id("msg"), status="completed") for text in memory.users]
+        compaction = await self._keyring.encrypt_memory(tenant, memory)
         response = CompactedResponse(
             id=new_id("resp"),
             created_at=int(time()),
             output=[*messages, replace(compaction, id=new_id("cmp"))],
-            usage=usage_from_counts([result.counts or TokenCounts()]),
+            usage=usage_from_counts([counts or TokenCounts()]),
         )
         return response, prepared_request.ignored
 

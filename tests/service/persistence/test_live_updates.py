@@ -55,11 +55,11 @@ async def test_a_notification_wakes_its_waiters_and_other_waits_time_out() -> No
     ):
         notifications.notify("a")
         async with asyncio.timeout(30):
-            await waiter.wait(60.0)
-            await third.wait(60.0)
-            await other.wait(0.01)  # returns after its timeout without a notification
+            await waiter.wait_for(60.0)
+            await third.wait_for(60.0)
+            await other.wait_for(0.01)  # returns after its timeout without a notification
         waiter.clear()
         notifications.close()
         async with asyncio.timeout(30):
-            await waiter.wait(60.0)
+            await waiter.wait_for(60.0)
     assert not notifications._waiters

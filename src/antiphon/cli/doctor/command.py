@@ -1,7 +1,4 @@
-"""The command: runs all checks concurrently, each with a timeout, and prints one line per finding.
-
-CHECKS lists the checks in the order of their lines.
-"""
+"""The command: runs all checks concurrently, each with a timeout, and prints one line per finding."""
 
 import asyncio
 import logging
@@ -12,17 +9,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.cli.doctor.engines import check_embedded_models, check_engines
-from antiphon.cli.doctor.environment import (
-    check_mcp_servers,
-    check_observability,
-    check_open_files,
-    check_port,
-    report_sandbox,
-)
 from antiphon.cli.doctor.findings import Check, DoctorReport, Finding, shorten, wrong
-from antiphon.cli.doctor.settings import check_consistency, check_extras, check_files, check_keys
-from antiphon.cli.doctor.storage import check_live_log, check_store
 from antiphon.cli.options import SettingsCommand
 from antiphon.config import Config
 from antiphon.config.settings import CLIENT, settings
@@ -56,7 +43,7 @@ class DoctorCommand(SettingsCommand):
 @click.argument("first_model", metavar="[MODEL]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
 def doctor(found: SettingsSurvey, as_json: bool) -> None:
-    from antiphon.cli.doctor.settings import check_sources  # imported here, for fast startup of other commands
+    from antiphon.cli.doctor.settings import check_sources  # imported on demand, see _load_checks
 
     logging.getLogger("antiphon").addHandler(logging.NullHandler())  # the findings report what would be logged
     findings = [replace(finding, check="configuration") for finding in check_sources(found)]
@@ -69,7 +56,7 @@ def doctor(found: SettingsSurvey, as_json: bool) -> None:
 
 
 async def _run_checks(config: Config) -> list[Finding]:
-    results = await asyncio.gather(*(_run_check(name, check, config) for name, check in CHECKS.items()))
+    results = await asyncio.gather(*(_run_check(name, check, config) for name, check in _load_checks().items()))
     findings = [finding for result in results for finding in result]
     # several checks may report the same problem: only the first finding is shown
     first = {finding.text: finding for finding in reversed(findings)}
@@ -97,18 +84,23 @@ def _render(finding: Finding) -> str:
     return f"{level} {finding.check:<14} {finding.text}{remedy}"
 
 
-CHECKS: dict[str, Check] = {
-    "settings": check_consistency,
-    "files": check_files,
-    "extras": check_extras,
-    "port": check_port,
-    "keys": check_keys,
-    "store": check_store,
-    "live log": check_live_log,
-    "engines": check_engines,
-    "model": check_embedded_models,
-    "mcp": check_mcp_servers,
-    "watching": check_observability,
-    "limits": check_open_files,
-    "sandbox": report_sandbox,
-}
+def _load_checks() -> dict[str, Check]:
+    """Return the checks, in the order of their lines. They import most of the server: other commands must not wait."""
+    from antiphon.cli.doctor import engines, environment, storage
+    from antiphon.cli.doctor import settings as settings_checks
+
+    return {
+        "settings": settings_checks.check_consistency,
+        "files": settings_checks.check_files,
+        "extras": settings_checks.check_extras,
+        "port": environment.check_port,
+        "keys": settings_checks.check_keys,
+        "store": storage.check_store,
+        "live log": storage.check_live_log,
+        "engines": engines.check_engines,
+        "model": engines.check_embedded_models,
+        "mcp": environment.check_mcp_servers,
+        "watching": environment.check_observability,
+        "limits": environment.check_open_files,
+        "sandbox": environment.report_sandbox,
+    }

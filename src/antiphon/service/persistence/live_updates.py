@@ -21,6 +21,7 @@ from antiphon.core.emitter.emitter import EventLog
 from antiphon.core.emitter.event_log import LogEntry, RunStarted
 from antiphon.core.replay import decode_entries, encode_entries
 from antiphon.errors import Unavailable
+from antiphon.offload import TimedEvent
 from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.stores.live.base import LiveLog
 
@@ -32,34 +33,15 @@ _ECHO_SECONDS = 0.1  # within this time the notification of this process's own b
 _FIRST_RETRY_DELAY, _MAX_RETRY_DELAY = 0.02, 1.0  # seconds between attempts while the store is unavailable
 
 
-class Waiter:
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def wake(self) -> None:
-        self._event.set()
-
-    def clear(self) -> None:
-        """Reset before reading the state, so that only later notifications wake the waiter."""
-        self._event.clear()
-
-    async def wait(self, seconds: float) -> None:
-        """Wait for a notification, for at most this many seconds."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-        except TimeoutError:
-            return
-
-
 class Notifications:
     def __init__(self) -> None:
-        self._waiters: dict[str, set[Waiter]] = {}
+        self._waiters: dict[str, set[TimedEvent]] = {}
         self.closed = False  # waiting is no longer allowed
 
     @contextmanager
-    def subscribe(self, response_id: str) -> Iterator[Waiter]:
-        waiter = Waiter()
+    def subscribe(self, response_id: str) -> Iterator[TimedEvent]:
+        """Yield an event that notifications set. Clear it before reading the state, so that only later ones count."""
+        waiter = TimedEvent()
         waiters = self._waiters.setdefault(response_id, set())
         waiters.add(waiter)
         try:
@@ -71,13 +53,13 @@ class Notifications:
 
     def notify(self, response_id: str) -> None:
         for waiter in self._waiters.get(response_id, ()):
-            waiter.wake()
+            waiter.set()
 
     def close(self) -> None:
         self.closed = True
         for waiters in self._waiters.values():
             for waiter in waiters:
-                waiter.wake()
+                waiter.set()
 
 
 class PriorLog(Struct, frozen=True):

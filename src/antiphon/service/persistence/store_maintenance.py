@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from antiphon.config.areas import StorageSettings
 from antiphon.errors import AntiphonError
+from antiphon.offload import TimedEvent
 from antiphon.stores.base import RetentionBounds
 from antiphon.stores.sql.store import Store
 
@@ -43,7 +44,7 @@ class RetentionSweeper:
         )
         self._bytes_due = _bytes_until_sweep(bounds)
         self._entries = self._bytes = 0  # written since the last sweep
-        self._due = asyncio.Event()
+        self._due = TimedEvent()
 
     def note_write(self, size: int) -> None:
         """Count a written response; triggers a sweep when enough was written."""
@@ -55,7 +56,9 @@ class RetentionSweeper:
     async def run_forever(self) -> None:
         """Sweep until cancelled. Store failures are logged and retried."""
         while True:
-            await self._wait()
+            await self._due.wait_for(SWEEP_SECONDS)
+            self._due.clear()
+            self._entries = self._bytes = 0
             bounds = replace(self._bounds, byte_overrides=self._tenant_bytes())
             self._bytes_due = _bytes_until_sweep(bounds)
             try:
@@ -63,15 +66,6 @@ class RetentionSweeper:
                     pass
             except AntiphonError as error:
                 log.warning("sweeping the store failed: %s", error)
-
-    async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(SWEEP_SECONDS):
-                await self._due.wait()
-        except TimeoutError:
-            pass
-        self._due.clear()
-        self._entries = self._bytes = 0
 
 
 def make_bounds(settings: StorageSettings, store_name: str) -> RetentionBounds:

@@ -183,7 +183,7 @@ class DirectRun:
             self._store_end = _StoreEnd(owned_row, slot, emitter)
         self.run = slot.run = Run(planned.call, emitter, on_end, self._store_end, planned.multi_turn)
         if owned_row is not None and owned_row.fence:
-            owned_row.on_lost = self._on_lost
+            owned_row.on_lost = lambda: self.run.interrupt(owned_row.make_lost_error())
             planned.set_fence(owned_row.fence)
             slot.register(ClientDrivenRun(tenant, planned, emitter))
 
@@ -214,10 +214,6 @@ class DirectRun:
             owned_row.end_in_background(self.run.response, self.run.log, self._slot.release)
         if owned_row is not None:
             owned_row.on_lost = None
-
-    def _on_lost(self) -> None:
-        assert self._owned_row is not None
-        self.run.interrupt(self._owned_row.make_lost_error())
 
 
 class _StoreEnd(Struct, eq=False):

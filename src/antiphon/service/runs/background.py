@@ -98,7 +98,7 @@ class BackgroundRuns:
                         await self._scan_or_log()
                     else:
                         self._has_queued = True
-                    await waiter.wait(due - now())
+                    await waiter.wait_for(due - now())
         finally:
             await self._tasks.close()
 

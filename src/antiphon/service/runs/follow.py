@@ -20,10 +20,9 @@ from antiphon.core.emitter.event_log import LogEntry, LoggedError, RunEnded
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.replay import Replay, UnreadableLog, decode_entries, reset_response, unpack
 from antiphon.errors import AntiphonError, EngineFailed, Internal, NotFound, Unavailable
-from antiphon.offload import run_sized
+from antiphon.offload import TimedEvent, run_sized
 from antiphon.protocol.types.events import Error, ErrorBody, Event
 from antiphon.protocol.types.response import Response
-from antiphon.service.persistence.live_updates import Waiter
 from antiphon.service.persistence.rows import decode_response, load_row, restore_request
 from antiphon.service.runs.active_runs import ActiveRun
 from antiphon.service.runs.detached_runs import DetachedRuns
@@ -105,8 +104,10 @@ async def replay(
         padded = active.obfuscates if obfuscates is None else obfuscates
         return Follower(runs, tenant, active.opening, padded, after, active)
     row = await load_row(runs.store, tenant, response_id)
-    padded = _wants_padding(row) if obfuscates is None else obfuscates
-    return Follower(runs, tenant, reset_response(decode_response(row.response)), padded, after)
+    if obfuscates is None:
+        options = restore_request(row).request.stream_options
+        obfuscates = options is not None and options.include_obfuscation
+    return Follower(runs, tenant, reset_response(decode_response(row.response)), obfuscates, after)
 
 
 class Follower:
@@ -214,7 +215,7 @@ class Follower:
                     return row
                 await self._wait_notified(waiter)
 
-    async def _retry(self, operation: Callable[[], Awaitable[T]], waiter: Waiter) -> T:
+    async def _retry(self, operation: Callable[[], Awaitable[T]], waiter: TimedEvent) -> T:
         now = asyncio.get_running_loop().time
         deadline = now() + _RETRY_SECONDS
         while True:
@@ -226,12 +227,12 @@ class Follower:
             waiter.clear()
             await self._wait_notified(waiter)
 
-    async def _wait_notified(self, waiter: Waiter) -> None:
+    async def _wait_notified(self, waiter: TimedEvent) -> None:
         if self._runs.notifications.closed:
             raise Unavailable("The server is shutting down.", retry_after=2.0)
-        await self._wait(waiter.wait(_POLL_SECONDS))
+        await self._wait(waiter.wait_for(_POLL_SECONDS))
 
-    async def _wait(self, awaitable: Awaitable[None]) -> None:
+    async def _wait(self, awaitable: Awaitable[object]) -> None:
         self.waits = True
         try:
             await awaitable
@@ -247,11 +248,6 @@ async def _load_log(row: StoredResponse) -> list[LogEntry]:
     except UnreadableLog as error:
         log.error("the events of %s cannot be read: %s", row.id, error)
         raise Internal("The events of this response can no longer be read; the response itself is still available.")
-
-
-def _wants_padding(row: StoredResponse) -> bool:
-    options = restore_request(row).request.stream_options
-    return options is not None and options.include_obfuscation
 
 
 def _to_error(fault: LoggedError) -> AntiphonError:

@@ -64,23 +64,17 @@ class CompactionPlanner(Protocol):
     def admit(self, prepared_request: PreparedRequest, patient: bool = False) -> ModelCall: ...
 
 
-class CompactionResult(Struct, frozen=True, kw_only=True):
-    """The compacted history and the tokens of its summary."""
-
-    memory: CompactionMemory
-    counts: TokenCounts | None  # None: there was nothing to summarise and the model was not called
-
-
 async def compact(
     planner: CompactionPlanner, source: PreparedRequest, open_run: OpenRun, *, answering: bool
-) -> CompactionResult:
+) -> tuple[CompactionMemory, TokenCounts | None]:
     """Compact the history of a request, with its model and instructions. `answering`: the model answers afterwards.
 
+    Also returns the tokens of the summary; None if there was nothing to summarise and the model was not called.
     Raises the errors of the engine, and EngineFailed if the model returns no summary.
     """
     partition = plan_compaction(source.prepared.history.items, answering)
     if partition.is_empty:
-        return CompactionResult(memory=build_memory(partition, "", 0), counts=None)
+        return build_memory(partition, "", 0), None
     return await _CompactionBuilder(planner, source, open_run, partition).run()
 
 
@@ -92,22 +86,22 @@ class _CompactionBuilder(Struct, eq=False):
     _open_run: OpenRun
     _partition: CompactionPlan
 
-    async def run(self) -> CompactionResult:
+    async def run(self) -> tuple[CompactionMemory, TokenCounts]:
         partition = self._partition
         before = await self._count_tokens([*partition.to_summarise, *partition.tail])
         fixed = await self._count_fixed()
         limit = fixed + (before - fixed) // _SHRINK_FACTOR
         minimum = await self._count_after(build_memory(partition, ".", 0))
-        max_tokens = _summary_budget(limit - minimum, excess_chars(partition))
+        # half of what remains, if the user messages could use the other half
+        remaining = (limit - minimum) // (2 if excess_chars(partition) else 1)
+        max_tokens = min(max(remaining, MIN_SUMMARY_TOKENS), MAX_SUMMARY_TOKENS)
         summary = await self._request_summary(before, max_tokens)
         text = summary.text.strip()
         # measured on the summary itself
         chars_per_token = len(text) / max(1, await self._count_after(build_memory(partition, text, 0)) - minimum)
         text = _cut(f"{text} …" if summary.truncated else text, int(max_tokens * chars_per_token))
         room = min(excess_chars(partition), int(max(0, limit - minimum) * chars_per_token) - len(text))
-        return CompactionResult(
-            memory=await self._fit(text, max(0, room), limit, chars_per_token), counts=summary.counts
-        )
+        return await self._fit(text, max(0, room), limit, chars_per_token), summary.counts
 
     async def _request_summary(self, before: int, max_tokens: int) -> PlainTextResult:
         """Request the summary, with one retry that leaves tokens for reasoning.
@@ -200,11 +194,6 @@ class _CompactionBuilder(Struct, eq=False):
         return await self._planner.plan(self._source.tenant, DecodedRequest(request, sent, []))
 
 
-def _summary_budget(remaining: int, excess: int) -> int:
-    """Return the token budget of the summary: half of what remains if the user messages could use the other half."""
-    return min(max(remaining // 2 if excess else remaining, MIN_SUMMARY_TOKENS), MAX_SUMMARY_TOKENS)
-
-
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: max(0, limit - 2)].rstrip()} …"
 
@@ -221,21 +210,23 @@ class CompactionStep(Struct, eq=False):
     async def take(self, context: ToolLoop) -> None:
         prepared_request = self._prepared_request
         try:
-            result = await compact(self._planner, prepared_request, self._open_run, answering=not self.ends_response)
+            memory, counts = await compact(
+                self._planner, prepared_request, self._open_run, answering=not self.ends_response
+            )
         except AntiphonError as error:
             if self.ends_response:
                 raise
             log.warning("the compaction of a conversation failed: %s", error.message)
             return
-        if result.counts is not None:
-            self.tokens = result.counts.output_tokens
-            context.add_counts(result.counts)
-        item = await self._keyring.encrypt_memory(prepared_request.tenant, result.memory)
+        if counts is not None:
+            self.tokens = counts.output_tokens
+            context.add_counts(counts)
+        item = await self._keyring.encrypt_memory(prepared_request.tenant, memory)
         key = context.new_key()
         await context.feed(
             ServerItemStarted(key, Compaction(encrypted_content="")),
             ServerItemDone(key, item),
-            TurnEnded(result.counts),
+            TurnEnded(counts),
         )
 
     def _open_run(self, prepared_request: PreparedRequest) -> CompletionRun:

@@ -141,7 +141,7 @@ class ToolOutputs:
                 ):
                     return outcome
                 await asyncio.sleep(_MIN_POLL_SECONDS)
-                await waiter.wait(_POLL_SECONDS)
+                await waiter.wait_for(_POLL_SECONDS)
 
     async def _wait_all(self, tenant: str, response_id: str, call_ids: Collection[str]) -> list[bytes]:
         loop, interval = asyncio.get_running_loop(), _POLL_SECONDS
@@ -159,7 +159,7 @@ class ToolOutputs:
                     missing = ", ".join([call_id for call_id in call_ids if stored[call_id] is None][:3])
                     seconds = self._settings.tool_output_timeout
                     raise ToolOutputTimeout(f"No tool output was received within {seconds:g} seconds for {missing}.")
-                await waiter.wait(min(interval, remaining))
+                await waiter.wait_for(min(interval, remaining))
                 interval = min(interval * 1.5, _MAX_POLL_SECONDS)
 
     async def _notify(self, response_id: str) -> None:

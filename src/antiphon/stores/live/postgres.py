@@ -8,6 +8,7 @@ import asyncio
 
 from asyncpg import Connection
 
+from antiphon.offload import TimedEvent
 from antiphon.stores.live.base import LocalLiveLog, NotifyCallback, run_with_reconnect
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.postgres_pool import FAULTS, STARTUP_FAULTS, PostgresConnection, connect, to_startup_error
@@ -27,7 +28,7 @@ class PostgresLiveLog(LocalLiveLog):
         super().__init__(store)
         self._url = store.url
         self._pending: set[str] = set()
-        self._wake = asyncio.Event()
+        self._wake = TimedEvent()
         self._first_connection: PostgresConnection | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -80,10 +81,7 @@ class PostgresLiveLog(LocalLiveLog):
 
     async def _wait_for_pending(self, connection: PostgresConnection) -> None:
         """Wait until a notification is pending; after a long idle time, probe the connection."""
-        try:
-            async with asyncio.timeout(PROBE_SECONDS):
-                await self._wake.wait()
-        except TimeoutError:
+        if not await self._wake.wait_for(PROBE_SECONDS):
             await connection.execute("SELECT 1")
         self._wake.clear()
 

@@ -74,9 +74,8 @@ def describe(routes: Sequence[Route], version: str, limits: Limits | None = None
     error = {"description": "The request failed.", "content": _content("application/json", next(schemas))}
     paths: dict[str, Json] = {}
     for route in routes:
-        paths.setdefault(_to_openapi_path(route.path), {})[route.method.lower()] = _make_operation(
-            route, schemas, queries
-        )
+        operations = paths.setdefault(route.path.replace("...}", "}"), {})
+        operations[route.method.lower()] = _make_operation(route, schemas, queries)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Antiphon", "version": version, "description": _PATH_NOTE},
@@ -93,10 +92,15 @@ def describe(routes: Sequence[Route], version: str, limits: Limits | None = None
 
 def _make_operation(route: Route, schemas: Iterator[Json], queries: dict[str, Json]) -> Json:
     """Describe one route. Takes its schemas from `schemas`, in the order in which `describe` listed the types."""
-    operation: Json = {"operationId": _operation_id(route), "summary": route.summary, "tags": [_tag(route)]}
+    operation_id = "_".join([route.method.lower(), *re.findall(r"\w+", route.path.removeprefix("/v1"))])
+    tag = route.path.split("/")[2] if route.path.startswith("/v1/") else "server"
+    operation: Json = {"operationId": operation_id, "summary": route.summary, "tags": [tag]}
     if route.description:
         operation["description"] = route.description
-    parameters = [_path_parameter(name) for name in re.findall(r"{(\w+)", route.path)]
+    parameters: list[Json] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)", route.path)
+    ]
     if route.query is not None:
         next(schemas)
         parameters += _query_parameters(queries[route.query.__name__])
@@ -133,30 +137,12 @@ def _content(media_type: str, schema: Json) -> Json:
     return {media_type: {"schema": schema}}
 
 
-def _path_parameter(name: str) -> Json:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-
-
 def _query_parameters(shape: Json) -> list[Json]:
     """Describe the query. Lists are repeated as the SDKs do: `include[]=a&include[]=b`."""
     return [
         {"name": f"{name}[]" if field.get("type") == "array" else name, "in": "query", "schema": field}
         for name, field in shape["properties"].items()
     ]
-
-
-def _operation_id(route: Route) -> str:
-    segments = re.findall(r"\w+", route.path.removeprefix("/v1"))
-    return "_".join([route.method.lower(), *segments])
-
-
-def _tag(route: Route) -> str:
-    """Return the first segment after /v1, or `server` for endpoints about the server itself."""
-    return route.path.split("/")[2] if route.path.startswith("/v1/") else "server"
-
-
-def _to_openapi_path(path: str) -> str:
-    return path.replace("...}", "}")
 
 
 @cache

@@ -71,13 +71,18 @@ def complete_schemas(components: dict[str, Json], limits: Limits) -> None:
             _require_fields(components[name], fields)
     for name, fields in _REQUIRED_ONE_OF.items():
         if name in components:
-            components[name]["anyOf"] = [_require_string(field) for field in fields]
+            # one of the fields has to be present and not null
+            components[name]["anyOf"] = [
+                {"required": [field], "properties": {field: {"type": "string"}}} for field in fields
+            ]
     for name in _TYPE_OPTIONAL & components.keys():
         components[name]["required"].remove("type")
     for name, bounds in _make_bounds(limits).items():
         properties = components.get(name, {}).get("properties", {})
         for field in properties.keys() & bounds.keys():
-            _apply_bounds(properties[field], bounds[field])
+            shape = properties[field]
+            forms = [one for one in shape.get("anyOf", [shape]) if one.get("type") != "null"]
+            forms[0].update(bounds[field])
 
 
 def _allow_strings(components: dict[str, Json]) -> None:
@@ -118,11 +123,6 @@ def _require_fields(component: Json, fields: tuple[str, ...]) -> None:
             shape["anyOf"] = [one for one in shape["anyOf"] if one != {"type": "null"}]
 
 
-def _require_string(field: str) -> Json:
-    """Require the field to be present and not null."""
-    return {"required": [field], "properties": {field: {"type": "string"}}}
-
-
 def _make_bounds(limits: Limits) -> dict[str, dict[str, Json]]:
     key = {"minLength": 1, "maxLength": limits.metadata_key, "pattern": r"^[^\x00]*$"}
     metadata = {"maxProperties": limits.metadata_pairs, "propertyNames": key}
@@ -138,9 +138,3 @@ def _make_bounds(limits: Limits) -> dict[str, dict[str, Json]]:
         "FunctionTool": {"name": _TOOL_NAME},
         "AudioForm": {"model": _NON_EMPTY},
     }
-
-
-def _apply_bounds(shape: Json, bounds: Json) -> None:
-    """Apply the bounds to the first alternative that is not null."""
-    forms = [one for one in shape.get("anyOf", [shape]) if one.get("type") != "null"]
-    forms[0].update(bounds)

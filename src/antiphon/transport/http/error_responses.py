@@ -48,7 +48,8 @@ def render_body(error: AntiphonError, request: Request | None = None) -> bytes:
     """Render the body. `request`: the request that it answers, if there is one."""
     if request is not None and _is_anthropic(request):
         return _encode(to_problem(error, request.id))
-    return _encode(Problem(error=_to_error_body(error)))
+    body = ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code)
+    return _encode(Problem(error=body))
 
 
 def render_headers(error: AntiphonError, request: Request | None = None) -> list[Header]:
@@ -85,7 +86,3 @@ def _error_headers(error: AntiphonError) -> list[Header]:
         (b"retry-after", b"%d" % max(1, math.ceil(seconds))),
         (b"retry-after-ms", b"%d" % math.ceil(seconds * 1000)),
     ]
-
-
-def _to_error_body(error: AntiphonError) -> ErrorBody:
-    return ErrorBody(message=error.message, type=error.type, param=error.param, code=error.code)

@@ -106,7 +106,8 @@ class Router:
         if route is None:
             raise _method_error(request, methods)
         if values:
-            request.params = dict(zip(_param_names(route.path), map(_decode_segment, values), strict=True))
+            decoded = [unquote(value.decode("latin-1"), errors="replace") for value in values]
+            request.params = dict(zip(_param_names(route.path), decoded, strict=True))
         return route
 
     def _add(self, route: Route, path: str) -> None:
@@ -147,10 +148,6 @@ def _match(node: _PathNode, segments: list[bytes]) -> tuple[Methods, list[bytes]
 
 def _param_names(path: str) -> list[str]:
     return [segment[1:-1].removesuffix("...") for segment in path.split("/") if segment.startswith("{")]
-
-
-def _decode_segment(segment: bytes) -> str:
-    return unquote(segment.decode("latin-1"), errors="replace")
 
 
 def _method_error(request: Request, methods: Methods) -> MethodNotAllowed | UpgradeRequired:

@@ -361,17 +361,15 @@ class WorkerSupervisor:
         def report_ready(address: str, models: list[str]) -> None:
             report_end.send_bytes(msgspec.json.encode(WorkerReport(address=address, models=models)))
 
-        sockets, shared_limits = self._slots[number - 1].sockets, ParentLimits(limits_end)
+        context = WorkerContext(
+            number=number,
+            sockets=self._slots[number - 1].sockets,
+            announce=report_ready,
+            shared_pages=self._shared_pages,
+            shared_limits=ParentLimits(limits_end),
+        )
         try:
-            run_worker(
-                WorkerContext(
-                    number=number,
-                    sockets=sockets,
-                    announce=report_ready,
-                    shared_pages=self._shared_pages,
-                    shared_limits=shared_limits,
-                )
-            )
+            run_worker(context)
         except StartupError as error:
             report_end.send_bytes(msgspec.json.encode(WorkerReport(sentence=str(error))))
             sys.exit(EXIT_NOT_STARTED)

@@ -95,7 +95,10 @@ class ResponseTask:
     ) -> CreateCommand | None:
         started_at, status, span = perf_counter(), 200, None
         if not message.is_successor:
-            message = _attach_steers(message, state)
+            # input that was steered to the response that it continues; a message that is rejected earlier does not
+            # take it
+            decoded, steers = state.steering.attach_waiting(message.lane, message.decoded)
+            message = replace(message, decoded=decoded, steers=steers) if steers else message
         log_context = LogContext(request.id, connection_id=state.id, trace_id=request.log_context.trace_id)
         LOG_CONTEXT.set(log_context)
         if self.tracing is not None:
@@ -137,15 +140,6 @@ class ResponseTask:
         finally:
             state.steering.remove_target(target)
         return target
-
-
-def _attach_steers(message: CreateCommand, state: ConnectionState) -> CreateCommand:
-    """Attach the input that was steered to the response that the message continues.
-
-    Only now: a message that is rejected earlier must not take it.
-    """
-    decoded, steers = state.steering.attach_waiting(message.lane, message.decoded)
-    return replace(message, decoded=decoded, steers=steers) if steers else message
 
 
 def _update_state(
