@@ -51,19 +51,15 @@ class ConfiguredKey(Struct, frozen=True):
 def load_configured_keys(config: Config) -> list[ConfiguredKey]:
     """Return the API keys of the settings. Raises StartupError, which does not repeat a key."""
     keys = [ConfiguredKey(f"flag {number}", key) for number, key in enumerate(config.server.api_key, 1)]
-    if config.server.api_key_file is not None:
-        keys += _read_api_keys(config.server.api_key_file)
+    if (path := config.server.api_key_file) is not None:
+        from_file = [*_parse_api_keys(path)]
+        if not from_file:
+            raise StartupError(f"{path}, which --api-key-file names, contains no key; {_EXPECTED}.")
+        keys += from_file
     owners: dict[str, str | None] = {}
     for configured_key in keys:
         if owners.setdefault(configured_key.key, configured_key.tenant) != configured_key.tenant:
             raise StartupError(f"The API key of {configured_key.origin} is already configured for another tenant.")
-    return keys
-
-
-def _read_api_keys(path: Path) -> list[ConfiguredKey]:
-    keys = [*_parse_api_keys(path)]
-    if not keys:
-        raise StartupError(f"{path}, which --api-key-file names, contains no key; {_EXPECTED}.")
     return keys
 
 

@@ -107,14 +107,11 @@ class MetricFamily(Generic[Child]):
             return None
         samples: list[Sample] = []
         for labels, child in self._children.items():
-            samples += zip(self._sample_names(labels, child), child.values(), strict=True)
+            names = self._names.get(labels)
+            if names is None:
+                names = self._names[labels] = child.names(self.name, _render_labels(self.labels, labels))
+            samples += zip(names, child.values(), strict=True)
         return FamilySnapshot(self.name, self.help, self.kind, self.merge_mode, samples)
-
-    def _sample_names(self, labels: Labels, child: Child) -> list[str]:
-        names = self._names.get(labels)
-        if names is None:
-            names = self._names[labels] = child.names(self.name, _render_labels(self.labels, labels))
-        return names
 
 
 class Gauge:

@@ -115,7 +115,9 @@ class _SqliteSide:
                 self._fail(jobs, error)
             else:
                 if conclusive:
-                    self._recover()
+                    if not self.healthy:
+                        log.warning("the store has recovered")
+                    self.healthy, self._reopen_at = True, None
             finally:
                 self.connection.roll_back()
 
@@ -146,11 +148,6 @@ class _SqliteSide:
         self._schedule_reopen(error)
         for job in jobs:
             job.fail(Unavailable(describe_error(error), retry_after=5.0))
-
-    def _recover(self) -> None:
-        if not self.healthy:
-            log.warning("the store has recovered")
-        self.healthy, self._reopen_at = True, None
 
 
 class _WriteSide(_SqliteSide):

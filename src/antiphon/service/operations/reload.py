@@ -68,7 +68,13 @@ class SettingsReloader:
         Raises StartupError for everything that can be checked without opening anything, so that no half of it is
         applied.
         """
-        unapplied = [name for name in _list_restart_settings() if loaded.get(name) != self._config.get(name)]
+        unapplied = [
+            row.name
+            for row in settings().values()
+            if row.group not in _RELOADABLE_GROUPS
+            and row.name not in _RELOADABLE_SETTINGS
+            and loaded.get(row.name) != self._config.get(row.name)
+        ]
         config = loaded.with_settings(**{name: self._config.get(name) for name in unapplied})
         make_naming(config)
         check_output_formats(config)
@@ -90,12 +96,3 @@ def check_output_formats(config: Config) -> None:
     for number, spec in enumerate(config.inference.specs):
         with name_engine_in_errors(config, number):
             get_configured_format(choose_parsers(config, spec))
-
-
-def _list_restart_settings() -> list[str]:
-    """Return the settings that need a restart."""
-    return [
-        row.name
-        for row in settings().values()
-        if row.group not in _RELOADABLE_GROUPS and row.name not in _RELOADABLE_SETTINGS
-    ]

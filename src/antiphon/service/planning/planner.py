@@ -305,18 +305,13 @@ class Planner:
         if (decoded.request.n or 1) > 1:
             if turns is not None or not prepared.tool_resolver.is_empty:
                 raise choices_error()
-            return self._plan_choices(planned)
+            others = [self.admit(each, patient=True) for each in repeat_request(planned, decoded.request.n or 1)[1:]]
+            return ExtraChoices(others=others, hide_logprobs=not wants_logprobs(decoded.request))
         if turns is None:
             return None
         return MultiTurn(
             policy=turns, limits=replace(self._settings.loop_limits, max_calls=decoded.request.max_tool_calls)
         )
-
-    def _plan_choices(self, prepared_request: PreparedRequest) -> ExtraChoices:
-        """Plan the calls of the additional choices; each waits in the model's queue."""
-        request = prepared_request.decoded.request
-        others = [self.admit(each, patient=True) for each in repeat_request(prepared_request, request.n or 1)[1:]]
-        return ExtraChoices(others=others, hide_logprobs=not wants_logprobs(request))
 
     def _make_call(
         self, tenant: str, request: CreateResponse, prepared: PreparedPrompt, ticket: Ticket | None

@@ -61,8 +61,12 @@ class PostgresLiveLog(LocalLiveLog):
         connection, self._first_connection = self._first_connection or await self._connect_listener(), None
         try:
             while not connection.is_closed():
-                await self._send_pending(connection)
-                await self._wait_for_pending(connection)
+                while self._pending:
+                    batch = [self._pending.pop() for _ in range(min(len(self._pending), MAX_PER_NOTIFICATION))]
+                    await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, " ".join(batch))
+                if not await self._wake.wait_for(PROBE_SECONDS):
+                    await connection.execute("SELECT 1")  # probe the connection after a long idle time
+                self._wake.clear()
             raise ConnectionResetError("closed by the server")
         finally:
             connection.terminate()
@@ -73,17 +77,6 @@ class PostgresLiveLog(LocalLiveLog):
         connection.add_termination_listener(lambda _: self._wake.set())
         await connection.add_listener(CHANNEL, self._on_notification)
         return connection
-
-    async def _send_pending(self, connection: PostgresConnection) -> None:
-        while self._pending:
-            batch = [self._pending.pop() for _ in range(min(len(self._pending), MAX_PER_NOTIFICATION))]
-            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, " ".join(batch))
-
-    async def _wait_for_pending(self, connection: PostgresConnection) -> None:
-        """Wait until a notification is pending; after a long idle time, probe the connection."""
-        if not await self._wake.wait_for(PROBE_SECONDS):
-            await connection.execute("SELECT 1")
-        self._wake.clear()
 
     def _on_notification(self, connection: object, pid: int, channel: str, payload: object) -> None:
         if isinstance(connection, Connection) and connection.get_server_pid() == pid:
