@@ -60,7 +60,9 @@ async def run_api(
     store: Store | None = None, engine: FakeEngine | None = None, **settings: Any
 ) -> AsyncIterator[ApiServer]:
     engine = engine or FakeEngine()
-    app = build_app(Config.from_settings(**{"engine": "fake", "store": "memory", **settings}), engine, store)
+    # a busy machine must not make these servers shed load
+    defaults = {"engine": "fake", "store": "memory", "shed_lag": 0.0}
+    app = build_app(Config.from_settings(**{**defaults, **settings}), engine, store)
     await app.lifecycle.open()
     try:
         yield ApiServer(app, engine)
