@@ -100,8 +100,7 @@ class AnswerPrinter:
                 case "response.completed" | "response.incomplete" if event.response:
                     return event.response
                 case "response.failed" | "error":
-                    error = event.response.error if event.response and event.response.error else event
-                    raise RequestFailed(error.message or "The server failed without an error message.")
+                    raise RequestFailed(event.error_message or "The server failed without an error message.")
         raise RequestFailed("The stream ended without a terminal event.")
 
     def _print_text(self, text: str) -> None:
@@ -122,7 +121,7 @@ class AnswerPrinter:
             _print_remark(f"(incomplete: {response.incomplete_details.reason})")
         if sys.stdout.isatty() and response.usage:
             seconds = max(time.monotonic() - self._started, 0.001)
-            tokens = response.usage.output_tokens
+            tokens = response.usage.output_tokens or 0
             click.secho(f"{tokens} tokens in {seconds:.1f} s, {tokens / seconds:.0f} tokens/s", dim=True)
 
 

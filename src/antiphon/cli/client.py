@@ -1,4 +1,4 @@
-"""Blocking HTTP client for a running server, used by `chat` and `models`."""
+"""Blocking HTTP client for a running server, used by `chat` and `models`, and the parts of replies that are used."""
 
 import ssl
 from collections.abc import Generator, Iterator
@@ -26,12 +26,9 @@ class ServerUnreachable(RequestFailed):
     """No connection to the server could be opened."""
 
 
-class ErrorMessage(Struct):
-    message: str = ""
-
-
-class OutputUsage(Struct):
-    output_tokens: int = 0
+class TokenUsage(Struct, gc=False):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
 
 
 class IncompleteReason(Struct):
@@ -39,22 +36,27 @@ class IncompleteReason(Struct):
 
 
 class ResponseReply(Struct):
-    """The fields of a response that the chat uses; items are sent back to the server unchanged."""
+    """The fields of a response that `chat` and `bench` use; items are sent back to the server unchanged."""
 
-    status: str = ""
     output: list[Raw] = []
-    error: ErrorMessage | None = None
+    error: Any = None
     incomplete_details: IncompleteReason | None = None
-    usage: OutputUsage | None = None
+    usage: TokenUsage | None = None
 
 
-class StreamedEvent(Struct):
-    """The fields of an event that the chat uses."""
+class StreamedEvent(Struct, gc=False):
+    """The fields of an event that `chat` and `bench` use."""
 
-    type: str
-    delta: str = ""
-    message: str = ""
+    type: str = ""
+    delta: Any = ""
     response: ResponseReply | None = None
+    error: Any = None
+    message: str | None = None
+
+    @property
+    def error_message(self) -> str:
+        """The message of an event that reports a failure, or an empty text."""
+        return extract_message(self.response.error if self.response else self.error or self.message)
 
 
 class ModelEntry(Struct):
@@ -63,10 +65,6 @@ class ModelEntry(Struct):
 
 class ModelListReply(Struct):
     data: list[ModelEntry]
-
-
-class ErrorReply(Struct):
-    error: ErrorMessage
 
 
 class ServerClient:
@@ -119,10 +117,25 @@ class ServerClient:
         if reply.status == 401:
             raise RequestFailed(f"{self.url} requires an API key: use --api-key or set ANTIPHON_API_KEY.")
         if reply.status != 200:
-            raise RequestFailed(
-                f"{self.url} returned HTTP {reply.status}: {_decode(reply.read(65536), ErrorReply).error.message}"
-            )
+            raise RequestFailed(describe_status(self.url, reply.status, reply.read(65536)))
         return reply
+
+
+def extract_message(error: Any) -> str:
+    """Extract the message of {"error": {"message": …}}, {"message": …}, {"detail": …} or a text."""
+    for _ in range(3):
+        if isinstance(error, dict):
+            error = next((error[name] for name in ("error", "message", "detail") if error.get(name)), "")
+    return error.strip() if isinstance(error, str) else ""
+
+
+def describe_status(url: str, status: int, body: bytes) -> str:
+    """Describe a reply that reports a failure, with the server's own message if its body has one."""
+    try:
+        message = extract_message(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        message = ""  # most likely an HTML page
+    return f"{url} returned HTTP {status}" + (f": {message}" if message else "")
 
 
 def parse_server_url(url: str) -> SplitResult:

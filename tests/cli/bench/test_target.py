@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from antiphon.cli.bench.figures import Answer
-from antiphon.cli.bench.target import CHAT, RESPONSES, BenchApi, extract_message
+from antiphon.cli.bench.target import CHAT, RESPONSES, BenchApi
+from antiphon.cli.client import extract_message
 
 DONE = b'{"type":"response.completed","response":{"usage":{"input_tokens":3,"output_tokens":2},"output":[{"a":1}]}}'
 

@@ -4,9 +4,10 @@ Percentiles of whole requests are exact. The times between tokens may be too man
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain, repeat
 from random import randrange
+from statistics import median, quantiles
 from typing import Literal
 
 from msgspec import Struct, field
@@ -87,36 +88,13 @@ class Figures(Struct, frozen=True, kw_only=True):
     client_cpu: float  # share of one core used by this process
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return a percentile by linear interpolation."""
-    ordered = sorted(values)
-    position = share * (len(ordered) - 1)
-    below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
-
-
-def compute_percentiles(values: Sequence[float]) -> Percentiles:
-    """Return the percentiles of values in seconds."""
+def compute_percentiles(values: "array[float]") -> Percentiles:
+    """Return the percentiles of values in seconds, by linear interpolation."""
     if not values:
         return Percentiles()
-    p50, p90, p99 = (percentile(values, share) * 1000 for share in (0.5, 0.9, 0.99))
-    return Percentiles(p50, p90, p99, max(values) * 1000)
-
-
-class GapSample:
-    """The times between tokens; of more than `MAX_GAPS` a random sample (reservoir sampling)."""
-
-    def __init__(self) -> None:
-        self.values = array("d")
-        self._count = 0
-
-    def add(self, seconds: float) -> None:
-        self._count += 1
-        if len(self.values) < MAX_GAPS:
-            self.values.append(seconds)
-        elif (at := randrange(self._count)) < MAX_GAPS:
-            self.values[at] = seconds
+    at_least_two = values if len(values) > 1 else values * 2  # `quantiles` does not accept one value
+    cuts = quantiles(at_least_two, n=100, method="inclusive")
+    return Percentiles(cuts[49] * 1000, cuts[89] * 1000, cuts[98] * 1000, max(values) * 1000)
 
 
 class Measurement:
@@ -127,7 +105,8 @@ class Measurement:
         self.failures: dict[str, FailureCount] = {}
         self.seconds = 0.0  # duration of the measurement
         self.cpu_seconds = 0.0  # CPU time of this process meanwhile
-        self._gaps = GapSample()
+        self._gaps = array("d")  # times between tokens; of more than `MAX_GAPS` a random sample (reservoir sampling)
+        self._gap_count = 0
         self._first_token_times = array("d")
         self._durations = array("d")
         self._stream_rates = array("d")
@@ -147,7 +126,11 @@ class Measurement:
             self._stream_rates.append((tokens - 1) / (answer.last_token - answer.first_token))
         together = answer.content_events - 1 - len(answer.gaps)  # arrived with the previous one
         for gap in chain(answer.gaps, repeat(0.0, together)):
-            self._gaps.add(gap)
+            self._gap_count += 1
+            if len(self._gaps) < MAX_GAPS:
+                self._gaps.append(gap)
+            elif (at := randrange(self._gap_count)) < MAX_GAPS:
+                self._gaps[at] = gap
         self._output_tokens += tokens
         self._input_tokens += answer.input_tokens or 0
         self._content_events += answer.content_events
@@ -168,10 +151,10 @@ class Measurement:
             failures=sorted(self.failures.values(), key=lambda failure: -failure.count),
             seconds=self.seconds,
             first_token_ms=compute_percentiles(self._first_token_times),
-            between_tokens_ms=compute_percentiles(self._gaps.values),
+            between_tokens_ms=compute_percentiles(self._gaps),
             answer_ms=compute_percentiles(self._durations),
             tokens_per_second=_ratio(self._output_tokens, self.seconds) or 0.0,
-            tokens_per_second_of_a_stream=percentile(self._stream_rates, 0.5) if self._stream_rates else None,
+            tokens_per_second_of_a_stream=median(self._stream_rates) if self._stream_rates else None,
             requests_per_second=_ratio(answers, self.seconds) or 0.0,
             input_tokens=self._input_tokens,
             output_tokens=self._output_tokens,

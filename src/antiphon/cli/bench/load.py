@@ -19,7 +19,6 @@ from antiphon.cli.bench.figures import Figures, Measurement
 from antiphon.cli.bench.plan import BenchPlan, LoadLevel
 from antiphon.cli.bench.table import ProgressLine
 from antiphon.cli.bench.target import APIS, CHAT, PROBE_TOKENS, RESPONSES, ApiRefused, BenchApi, BenchTarget
-from antiphon.cli.client import RequestFailed
 from antiphon.errors import AntiphonError
 
 FAILURE_PAUSE_SECONDS = 0.1  # after a failure: limits the rate at which a failing server is retried
@@ -78,8 +77,8 @@ class BenchSession:
     async def _choose_apis(self) -> None:
         """Choose one API for all servers, preferably the Responses API; without a common one, choose per server."""
         if self._api != "auto":
-            for refusal in filter(None, await self._probe(APIS[self._api])):
-                raise RequestFailed(str(refusal))
+            for target in self._targets:
+                await target.probe_api(APIS[self._api])
             return
         over_responses = await self._probe(RESPONSES)
         if not any(over_responses):
@@ -89,7 +88,7 @@ class BenchSession:
             return
         for target, first, second in zip(self._targets, over_responses, over_chat, strict=True):
             if first is not None and second is not None:
-                raise RequestFailed(str(first if second.is_absent and not first.is_absent else second))
+                raise first if second.is_absent and not first.is_absent else second
             target.api = RESPONSES if first is None else CHAT
 
     async def _probe(self, api: BenchApi) -> list[ApiRefused | None]:

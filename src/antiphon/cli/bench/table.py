@@ -54,7 +54,7 @@ class ProgressLine:
         self._interactive = sys.stderr.isatty()
         self._timer: asyncio.TimerHandle | None = None
         self._render: Callable[[float], str] = str
-        self._samples: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque(maxlen=round(RATE_WINDOW_SECONDS / REDRAW_SECONDS))
 
     def watch(self, title: str, total: int | None, measurement: Measurement) -> None:
         """Show this measurement from now on."""
@@ -72,16 +72,14 @@ class ProgressLine:
 
     def _draw(self) -> None:
         columns = shutil.get_terminal_size().columns
-        sys.stderr.write(f"\r{self._render(self._measure_rate(monotonic()))[: columns - 1]}\x1b[K")
+        sys.stderr.write(f"\r{self._render(self._measure_rate())[: columns - 1]}\x1b[K")
         sys.stderr.flush()
         self._timer = asyncio.get_running_loop().call_later(REDRAW_SECONDS, self._draw)
 
-    def _measure_rate(self, now: float) -> float:
+    def _measure_rate(self) -> float:
         """Return the content events per second in the window."""
-        self._samples.append((now, self._count_events()))
-        while now - self._samples[0][0] > RATE_WINDOW_SECONDS:
-            self._samples.popleft()
-        (since, before), (_, events) = self._samples[0], self._samples[-1]
+        self._samples.append((monotonic(), self._count_events()))
+        (since, before), (now, events) = self._samples[0], self._samples[-1]
         return (events - before) / (now - since) if now > since else 0.0
 
 

@@ -17,7 +17,15 @@ from msgspec.json import Decoder
 from antiphon.cli.bench.figures import Answer
 from antiphon.cli.bench.plan import BenchPlan
 from antiphon.cli.chat import CONTROL_CHARACTERS
-from antiphon.cli.client import ModelListReply, RequestFailed, ServerUnreachable, parse_server_url
+from antiphon.cli.client import (
+    ModelListReply,
+    RequestFailed,
+    ServerUnreachable,
+    StreamedEvent,
+    describe_status,
+    extract_message,
+    parse_server_url,
+)
 from antiphon.engines.client import EngineClient, EngineHttpError, EngineTimeouts
 from antiphon.engines.connection import ResponseInterrupted, TcpAddress, create_tls_context
 from antiphon.engines.http.readers.wire import COMPLETION, WireCompletion
@@ -33,24 +41,7 @@ _VERSION_SUFFIX = re.compile(r"/v\d+$")
 _KEY_HINT = "Set its key with --key or ANTIPHON_API_KEY."
 
 
-class ResponseUsageFields(Struct, gc=False):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-class ResponseFields(Struct, gc=False):
-    usage: ResponseUsageFields | None = None
-    error: Any = None
-
-
-class ResponseEventFields(Struct, gc=False):
-    type: str = ""
-    response: ResponseFields | None = None
-    error: Any = None
-    message: str | None = None
-
-
-def read_response_event(answer: Answer, event: ResponseEventFields) -> int:
+def read_response_event(answer: Answer, event: StreamedEvent) -> int:
     if event.type.endswith(".delta"):
         return 1
     if event.type in ("response.completed", "response.incomplete"):
@@ -59,8 +50,7 @@ def read_response_event(answer: Answer, event: ResponseEventFields) -> int:
             answer.input_tokens = event.response.usage.input_tokens
             answer.output_tokens = event.response.usage.output_tokens
     elif event.type in ("response.failed", "response.cancelled", "error"):
-        error = event.response.error if event.response else event.error or event.message
-        answer.fault = answer.fault or extract_message(error) or event.type
+        answer.fault = answer.fault or event.error_message or event.type
     return 0
 
 
@@ -94,20 +84,12 @@ class BenchApi(Struct, frozen=True):
         return {**common, "messages": messages, "max_tokens": max_tokens, "stream_options": {"include_usage": True}}
 
 
-RESPONSES = BenchApi("responses", "/responses", Decoder(ResponseEventFields), read_response_event)
+RESPONSES = BenchApi("responses", "/responses", Decoder(StreamedEvent), read_response_event)
 CHAT = BenchApi("chat", "/chat/completions", COMPLETION, read_chat_event)
 APIS = {api.name: api for api in (RESPONSES, CHAT)}
 
 
-def extract_message(error: Any) -> str:
-    """Extract the message of {"error": {"message": …}}, {"message": …}, {"detail": …} or a text."""
-    for _ in range(3):
-        if isinstance(error, dict):
-            error = next((error[name] for name in ("error", "message", "detail") if error.get(name)), "")
-    return error.strip() if isinstance(error, str) else ""
-
-
-class ApiRefused(Exception):
+class ApiRefused(RequestFailed):
     """A server does not answer over an API. `is_absent`: it does not seem to have this API."""
 
     def __init__(self, message: str, is_absent: bool = False) -> None:
@@ -195,8 +177,7 @@ class BenchTarget:
         """Return one sentence for the terminal, with the server's own message."""
         message = error.message
         if isinstance(error, EngineHttpError):
-            detail = _decode_message(error.body)
-            message = f"{self.url} returned HTTP {error.status_code}" + (f": {detail}" if detail else "")
+            message = describe_status(self.url, error.status_code, error.body)
         message = self._client.redact_key(message.encode("utf-8", "replace")).decode()
         return f"{message[:MAX_MESSAGE_LENGTH].translate(CONTROL_CHARACTERS).strip().rstrip('.')}."
 
@@ -217,10 +198,3 @@ class BenchTarget:
     def _check_key_error(self, error: EngineHttpError) -> None:
         if error.status_code in (401, 403):
             raise RequestFailed(f"{self.describe_error(error)} {_KEY_HINT}")
-
-
-def _decode_message(body: bytes) -> str:
-    try:
-        return extract_message(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""  # most likely an HTML page
