@@ -28,7 +28,7 @@ class Worker:
         rules: tuple[MergeMode, ...] = ("sum", "most", "least", "each")
         for rule in rules:
             self.registry.gauge(f"load_{rule}", "Help.", ("a",), read=lambda: {"b": self.load}, merge_mode=rule)
-        self.registry.gauge("cpu_total", "Help.", read=lambda: self.load, kind="counter", merge_mode="each")
+        self.registry.gauge("cpu_total", "Help.", read=lambda: self.load, merge_mode="each")
 
     def read_metrics(self) -> dict[str, float]:
         """Return the merged values by name and label values."""

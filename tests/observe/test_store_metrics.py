@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from antiphon.errors import InvalidValue, Unavailable
-from antiphon.observe.metrics import add_store_metrics
+from antiphon.observe.metrics import MeasuredProxy
 from antiphon.observe.prometheus import Registry
 from antiphon.observe.spans import ActiveSpan
 from tests.observe.test_metrics import parse_samples
@@ -32,7 +32,7 @@ class ExampleStore:
 
 async def test_operations_are_counted_and_timed_without_changing_their_results() -> None:
     registry, inner = Registry(), ExampleStore()
-    store = add_store_metrics(inner, "store", registry)
+    store = MeasuredProxy(inner, "store", registry)
     assert store.name == "a thing"
     assert store.healthy()
     assert await store.get("a") == "a"
@@ -50,7 +50,7 @@ async def test_operations_are_counted_and_timed_without_changing_their_results()
 
 async def test_an_operation_is_a_span_only_within_a_trace() -> None:
     tracer = RecordingTracer()
-    store = add_store_metrics(ExampleStore(), "store", Registry(), tracer)
+    store = MeasuredProxy(ExampleStore(), "store", Registry(), tracer)
     await store.get("a")
     assert tracer.spans == []
     with ActiveSpan(tracer, "above", "server", {}) as parent:

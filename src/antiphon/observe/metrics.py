@@ -11,14 +11,12 @@ from collections.abc import Awaitable, Callable
 from inspect import iscoroutinefunction
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from antiphon.errors import Unavailable
 from antiphon.observe.multiprocess import SharedPages, WorkerMetrics
 from antiphon.observe.prometheus import Counter, GaugeReader, Histogram, Registry
 from antiphon.observe.spans import CURRENT_SPAN, ActiveSpan, Tracer
-
-T = TypeVar("T")
 
 _PAGE_BYTES = resource.getpagesize()
 
@@ -144,8 +142,7 @@ class Metrics:
         self.worker_metrics = WorkerMetrics(self.registry, pages, worker)
         self.registry.gauge(
             "antiphon_worker_requests_total", "HTTP requests answered by each worker.",
-            read=lambda: sum([requests.value for requests, _ in self._by_route.values()]), kind="counter",
-            merge_mode="each",
+            read=lambda: sum([requests.value for requests, _ in self._by_route.values()]), merge_mode="each",
         )  # fmt: skip
 
     def text(self) -> bytes:
@@ -156,10 +153,10 @@ def _add_process_metrics(registry: Registry) -> None:
     """Register the process metrics, under the standard names of Prometheus clients."""
     started = time.time()
 
-    def gauge(name: str, help: str, read: GaugeReader, kind: str = "gauge") -> None:
-        registry.gauge(f"process_{name}", help, read=read, kind=kind, merge_mode="each")
+    def gauge(name: str, help: str, read: GaugeReader) -> None:
+        registry.gauge(f"process_{name}", help, read=read, merge_mode="each")
 
-    gauge("cpu_seconds_total", "CPU time used, in seconds.", time.process_time, "counter")
+    gauge("cpu_seconds_total", "CPU time used, in seconds.", time.process_time)
     gauge("resident_memory_bytes", "Resident memory, in bytes.", read_resident_bytes)
     gauge("virtual_memory_bytes", "Virtual memory, in bytes.", lambda: _read_memory(0))
     gauge("start_time_seconds", "Start time of the process, as a Unix time.", lambda: started)
@@ -186,19 +183,14 @@ def _count_open_files() -> float | None:
         return None
 
 
-def add_store_metrics(inner: T, subsystem: str, registry: Registry, tracer: Tracer | None = None) -> T:
-    """Measure the calls, durations and failures of a store or a live log; within a trace, each operation is a span.
+class MeasuredProxy:
+    """Measures the calls, durations and failures of a store or a live log; within a trace, each operation is a span.
 
     `subsystem` is the part of the metric names: `store` or `live`. The names of the coroutine methods are the values of
     the label `operation`; all other attributes pass through.
     """
-    return cast(T, _MeasuredProxy(inner, subsystem, registry, tracer))
 
-
-class _MeasuredProxy:
-    """A proxy that measures every coroutine method."""
-
-    def __init__(self, inner: Any, subsystem: str, registry: Registry, tracer: Tracer | None) -> None:
+    def __init__(self, inner: Any, subsystem: str, registry: Registry, tracer: Tracer | None = None) -> None:
         label = {"store": "the store", "live": "the live log"}[subsystem]
         self._inner = inner
         self._subsystem = subsystem
@@ -225,25 +217,19 @@ class _MeasuredProxy:
 
     def _wrap(self, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         seconds, failures = self._seconds[(name,)], self._failures[(name,)]
+        tracer, span = self._tracer, f"{self._subsystem} {name}"
 
         async def operation(*args: Any, **kwargs: Any) -> Any:
             began = perf_counter()
             try:
-                return await method(*args, **kwargs)
+                if tracer is None or CURRENT_SPAN.get() is None:
+                    return await method(*args, **kwargs)
+                with ActiveSpan(tracer, span, "client", {"db.operation.name": name}):
+                    return await method(*args, **kwargs)
             except Unavailable:
                 failures.value += 1.0
                 raise
             finally:
                 seconds.observe(perf_counter() - began)
 
-        tracer, span = self._tracer, f"{self._subsystem} {name}"
-        if tracer is None:
-            return operation
-
-        async def traced(*args: Any, **kwargs: Any) -> Any:
-            if CURRENT_SPAN.get() is None:
-                return await operation(*args, **kwargs)
-            with ActiveSpan(tracer, span, "client", {"db.operation.name": name}):
-                return await operation(*args, **kwargs)
-
-        return traced
+        return operation

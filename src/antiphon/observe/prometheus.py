@@ -114,24 +114,25 @@ class MetricFamily(Generic[Child]):
         return FamilySnapshot(self.name, self.help, self.kind, self.merge_mode, samples)
 
 
-class Gauge:
+class Gauge(Struct, frozen=True):
     """Series whose values are read on each scrape."""
 
-    def __init__(
-        self, name: str, help: str, labels: Labels, read: GaugeReader, kind: str, merge_mode: MergeMode
-    ) -> None:
-        self.name = name
-        self.help = help
-        self.labels = labels
-        self.kind = kind
-        self.merge_mode: MergeMode = merge_mode
-        self._read = read
+    name: str
+    help: str
+    labels: Labels
+    read: GaugeReader
+    merge_mode: MergeMode
+
+    @property
+    def kind(self) -> str:
+        """The type by the naming convention of Prometheus: names of counters end with `_total`."""
+        return "counter" if self.name.endswith("_total") else "gauge"
 
     def collect(self) -> FamilySnapshot:
         return FamilySnapshot(self.name, self.help, self.kind, self.merge_mode, self._read_samples())
 
     def _read_samples(self) -> list[Sample]:
-        match self._read():
+        match self.read():
             case None:
                 return []
             case Mapping() as values:
@@ -161,16 +162,9 @@ class Registry:
         return self._register(MetricFamily(name, help, labels, "histogram", lambda: Histogram(bounds)))
 
     def gauge(
-        self,
-        name: str,
-        help: str,
-        labels: Labels = (),
-        *,
-        read: GaugeReader,
-        kind: str = "gauge",
-        merge_mode: MergeMode = "sum",
+        self, name: str, help: str, labels: Labels = (), *, read: GaugeReader, merge_mode: MergeMode = "sum"
     ) -> None:
-        self._register(Gauge(name, help, labels, read, kind, merge_mode))
+        self._register(Gauge(name, help, labels, read, merge_mode))
 
     def families(self) -> list[Family]:
         """Return all families in the order of output."""

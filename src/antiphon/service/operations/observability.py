@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, cast
 
 from antiphon import offload
 from antiphon.agent.run_tracer import RunTracer
@@ -15,13 +15,13 @@ from antiphon.engines.base import EngineStatus
 from antiphon.errors import StartupError
 from antiphon.observe import Metrics
 from antiphon.observe.logs import AccessLog
-from antiphon.observe.metrics import add_store_metrics
+from antiphon.observe.metrics import MeasuredProxy
 from antiphon.observe.prometheus import MergeMode, Registry
 from antiphon.observe.spans import Tracer
 from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.access.shared_rate_limits import SharedRateLimits
-from antiphon.service.model_io.models import Models
+from antiphon.service.model_io.models import Models, QueueStatus
 from antiphon.service.operations.traces import TraceStore
 from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.store_maintenance import StoreProbe
@@ -60,18 +60,12 @@ class Observability:
         )
         url = traces_url(config.observability.otlp_endpoint, config.observability.otlp_traces_endpoint)
         self.tracer = None if url is None else _load_tracer(url, config.observability.trace_content)
-        if self.access_log is not None:
-            log = self.access_log
-            metrics.registry.gauge(
-                "antiphon_access_log_dropped_total", "Access log lines that were dropped.",
-                read=lambda: log.dropped, kind="counter",
-            )  # fmt: skip
-        if self.tracer is not None:
-            counts = self.tracer.counts
-            metrics.registry.gauge(
-                "antiphon_trace_spans_total", "Spans for the collector, by outcome.", ("outcome",),
-                read=lambda: counts, kind="counter",
-            )  # fmt: skip
+        gauge = metrics.registry.gauge
+        if (log := self.access_log) is not None:
+            gauge("antiphon_access_log_dropped_total", "Access log lines that were dropped.", read=lambda: log.dropped)
+        if (tracer := self.tracer) is not None:
+            spans = "Spans for the collector, by outcome."
+            gauge("antiphon_trace_spans_total", spans, ("outcome",), read=lambda: tracer.counts)
 
     @property
     def tracer_factory(self) -> Callable[[str, str], RunTracer] | None:
@@ -80,23 +74,19 @@ class Observability:
 
     def measure(self, inner: T, subsystem: Literal["store", "live"]) -> T:
         """Measure the calls of a store or a live log."""
-        return add_store_metrics(inner, subsystem, self.metrics.registry, self.tracer)
+        return cast(T, MeasuredProxy(inner, subsystem, self.metrics.registry, self.tracer))
 
     def register_gauges(self, parts: ServerParts, sockets: Callable[[], int], lanes: LaneCounts) -> None:
         """Register the metrics that are read from the parts on each scrape, at no cost per request."""
-        registry = self.metrics.registry
-        _add_run_gauges(registry, parts.models, parts.detached_runs, sockets, lanes)
+        registry, gauge = self.metrics.registry, self.metrics.registry.gauge
+        _add_run_gauges(registry, parts, sockets, lanes)
         _add_engine_gauges(registry, parts.models.states)
-        _add_limit_gauges(registry, parts.load_monitor, parts.rate_limits, parts.shared_limits)
-        _add_store_gauges(registry, parts.writer, parts.background_runs, parts.probe)
-        registry.gauge(
-            "antiphon_egress_connections_total", "Connections to URLs named by clients or operators, by outcome.",
-            ("outcome",), read=lambda: parts.egress.outcomes, kind="counter",
-        )  # fmt: skip
-        registry.gauge(
-            "antiphon_sandbox_runs_total", "Sandboxed child processes that read untrusted files or pages, by outcome.",
-            ("outcome",), read=lambda: offload.OUTCOMES, kind="counter",
-        )  # fmt: skip
+        _add_limit_gauges(registry, parts)
+        _add_store_gauges(registry, parts)
+        connections = "Connections to URLs named by clients or operators, by outcome."
+        gauge("antiphon_egress_connections_total", connections, ("outcome",), read=lambda: parts.egress.outcomes)
+        sandboxed = "Sandboxed child processes that read untrusted files or pages, by outcome."
+        gauge("antiphon_sandbox_runs_total", sandboxed, ("outcome",), read=lambda: offload.OUTCOMES)
 
     def open(self) -> None:
         if self.access_log is not None:
@@ -118,103 +108,75 @@ class Observability:
         )
 
 
-def _add_run_gauges(
-    registry: Registry, models: Models, runs: DetachedRuns, sockets: Callable[[], int], lanes: LaneCounts
-) -> None:
+def _add_run_gauges(registry: Registry, parts: ServerParts, sockets: Callable[[], int], lanes: LaneCounts) -> None:
+    gauge, models, runs = registry.gauge, parts.models, parts.detached_runs
+
+    def add_queue_gauge(name: str, help: str, value: Callable[[QueueStatus], float]) -> None:
+        gauge(name, help, ("model",), read=lambda: {queue.model: value(queue) for queue in models.list_queues()})
+
     def waiting_by_tier() -> dict[tuple[str, str], float]:
         return {(queue.model, tier): count for queue in models.list_queues() for tier, count in queue.waiting.items()}
 
-    registry.gauge(
-        "antiphon_num_requests_running", "Responses being generated.",
-        read=lambda: len(runs.slots) - models.count_waiting(),
-    )  # fmt: skip
-    registry.gauge("antiphon_num_requests_waiting", "Responses waiting for a slot.", read=models.count_waiting)
-    registry.gauge("antiphon_websocket_connections", "Open WebSockets.", read=sockets)
-    registry.gauge(
-        "antiphon_websocket_creates", "Responses requested over WebSockets.", ("state",),
-        read=lambda: dict(zip(("running", "waiting"), lanes(), strict=True)),
-    )  # fmt: skip
-    registry.gauge(
-        "antiphon_queue_waiting", "Generation requests waiting for a model.", ("model", "tier"), read=waiting_by_tier
+    running = "Responses being generated."
+    gauge("antiphon_num_requests_running", running, read=lambda: len(runs.slots) - models.count_waiting())
+    gauge("antiphon_num_requests_waiting", "Responses waiting for a slot.", read=models.count_waiting)
+    gauge("antiphon_websocket_connections", "Open WebSockets.", read=sockets)
+    requested, states = "Responses requested over WebSockets.", ("running", "waiting")
+    gauge("antiphon_websocket_creates", requested, ("state",), read=lambda: dict(zip(states, lanes(), strict=True)))
+    waiting = "Generation requests waiting for a model."
+    gauge("antiphon_queue_waiting", waiting, ("model", "tier"), read=waiting_by_tier)
+    add_queue_gauge("antiphon_queue_running", "Generation requests running on a model.", lambda queue: queue.running)
+    add_queue_gauge(
+        "antiphon_queue_slots", "Generation requests that a model may run at once.", lambda queue: queue.slots
     )
-    registry.gauge(
-        "antiphon_queue_running", "Generation requests running on a model.", ("model",),
-        read=lambda: {queue.model: queue.running for queue in models.list_queues()},
-    )  # fmt: skip
-    registry.gauge(
-        "antiphon_queue_slots", "Generation requests that a model may run at once.", ("model",),
-        read=lambda: {queue.model: queue.slots for queue in models.list_queues()},
-    )  # fmt: skip
 
 
 def _add_engine_gauges(registry: Registry, engines: Callable[[], Iterable[EngineStatus]]) -> None:
-    def add(name: str, help: str, value: Callable[[EngineStatus], float], kind: str, merge_mode: MergeMode) -> None:
-        registry.gauge(
-            f"antiphon_engine_{name}", help, ("engine",), kind=kind, merge_mode=merge_mode,
-            read=lambda: {engine.name: value(engine) for engine in engines()},
-        )  # fmt: skip
+    def add(name: str, help: str, value: Callable[[EngineStatus], float], merge_mode: MergeMode = "sum") -> None:
+        def read() -> dict[str, float]:
+            return {engine.name: value(engine) for engine in engines()}
 
-    registry.gauge(
-        "antiphon_engine_up", "Whether the engine of a model is healthy.", ("engine", "model"), merge_mode="least",
-        read=lambda: {(engine.name, model): engine.healthy for engine in engines() for model in engine.models or ("",)},
-    )  # fmt: skip
-    add("running", "Generation requests running on an engine.", lambda engine: engine.running, "gauge", "sum")
-    draining = "Whether an engine is draining: it gets no new requests."
-    add("draining", draining, lambda engine: engine.draining, "gauge", "most")
+        registry.gauge(f"antiphon_engine_{name}", help, ("engine",), read=read, merge_mode=merge_mode)
+
+    def health() -> dict[tuple[str, str], float]:
+        return {(engine.name, model): engine.healthy for engine in engines() for model in engine.models or ("",)}
+
+    up = "Whether the engine of a model is healthy."
+    registry.gauge("antiphon_engine_up", up, ("engine", "model"), read=health, merge_mode="least")
+    add("running", "Generation requests running on an engine.", lambda engine: engine.running)
+    add("draining", "Whether an engine is draining: it gets no new requests.", lambda engine: engine.draining, "most")
     breaker = "Circuit breaker of an engine: 1 open, 0.5 half-open, 0 closed."
-    add("breaker", breaker, lambda engine: _BREAKER_VALUES[engine.breaker], "gauge", "most")
-    add("works_total", "Generation requests sent to an engine.", lambda engine: engine.works, "counter", "sum")
-    failures = "Generation requests that failed because of the engine."
-    add("failures_total", failures, lambda engine: engine.failures, "counter", "sum")
+    add("breaker", breaker, lambda engine: _BREAKER_VALUES[engine.breaker], "most")
+    add("works_total", "Generation requests sent to an engine.", lambda engine: engine.works)
+    add("failures_total", "Generation requests that failed because of the engine.", lambda engine: engine.failures)
 
 
-def _add_limit_gauges(
-    registry: Registry, monitor: LoadMonitor, rate_limits: RateLimits, shared: SharedRateLimits | None
-) -> None:
-    registry.gauge(
-        "antiphon_shedding_stage", "Load shedding: 0 accept all, 1 reject background work, 2 reject all.",
-        read=lambda: monitor.stage, merge_mode="most",
-    )  # fmt: skip
-    registry.gauge(
-        "antiphon_pressure", "Load by cause; at 1 all new requests are rejected.", ("cause",),
-        read=lambda: monitor.loads, merge_mode="most",
-    )  # fmt: skip
-    registry.gauge(
-        "antiphon_quota_refusals_total", "Requests rejected by a limit, by holder and kind.", ("whose", "limit"),
-        read=lambda: rate_limits.refusals, kind="counter",
-    )  # fmt: skip
+def _add_limit_gauges(registry: Registry, parts: ServerParts) -> None:
+    gauge, monitor, shared = registry.gauge, parts.load_monitor, parts.shared_limits
+    stage = "Load shedding: 0 accept all, 1 reject background work, 2 reject all."
+    gauge("antiphon_shedding_stage", stage, read=lambda: monitor.stage, merge_mode="most")
+    load = "Load by cause; at 1 all new requests are rejected."
+    gauge("antiphon_pressure", load, ("cause",), read=lambda: monitor.loads, merge_mode="most")
+    rejected = "Requests rejected by a limit, by holder and kind."
+    gauge("antiphon_quota_refusals_total", rejected, ("whose", "limit"), read=lambda: parts.rate_limits.refusals)
     if shared is not None:
-        registry.gauge(
-            "antiphon_quotas_shared", "Whether rate limits are shared with other servers or workers.",
-            read=lambda: shared.connected, merge_mode="least",
-        )  # fmt: skip
+        connected = "Whether rate limits are shared with other servers or workers."
+        gauge("antiphon_quotas_shared", connected, read=lambda: shared.connected, merge_mode="least")
 
 
-def _add_store_gauges(
-    registry: Registry, writer: ResponseWriter, background: BackgroundRuns, probe: StoreProbe
-) -> None:
-    leases = writer.leases
-    registry.gauge(
-        "antiphon_leases_held", "Running responses in the store that this process owns.",
-        read=lambda: leases.held_count, merge_mode="each",
-    )  # fmt: skip
-    registry.gauge(
-        "antiphon_leases_lost_total", "Responses lost to another process or deleted.",
-        read=lambda: leases.lost_count, kind="counter",
-    )  # fmt: skip
-    registry.gauge(
-        "antiphon_leases_taken_over_total", "Responses taken over from servers that crashed.",
-        read=lambda: background.takeovers, kind="counter",
-    )  # fmt: skip
-    registry.gauge("antiphon_store_up", "Whether the store answers.", read=probe.healthy, merge_mode="least")
-    registry.gauge(
-        "antiphon_store_bytes", "Bytes in the store, of all tenants; updated once a minute.",
-        read=lambda: probe.size[0], merge_mode="most",
-    )  # fmt: skip
-    registry.gauge(
-        "antiphon_store_responses", "Responses in the store, of all tenants; updated once a minute.",
-        read=lambda: probe.size[1], merge_mode="most",
-    )  # fmt: skip
+def _add_store_gauges(registry: Registry, parts: ServerParts) -> None:
+    gauge, leases, probe = registry.gauge, parts.writer.leases, parts.probe
+    held = "Running responses in the store that this process owns."
+    gauge("antiphon_leases_held", held, read=lambda: leases.held_count, merge_mode="each")
+    lost = "Responses lost to another process or deleted."
+    gauge("antiphon_leases_lost_total", lost, read=lambda: leases.lost_count)
+    taken_over = "Responses taken over from servers that crashed."
+    gauge("antiphon_leases_taken_over_total", taken_over, read=lambda: parts.background_runs.takeovers)
+    gauge("antiphon_store_up", "Whether the store answers.", read=probe.healthy, merge_mode="least")
+    size = "Bytes in the store, of all tenants; updated once a minute."
+    gauge("antiphon_store_bytes", size, read=lambda: probe.size[0], merge_mode="most")
+    count = "Responses in the store, of all tenants; updated once a minute."
+    gauge("antiphon_store_responses", count, read=lambda: probe.size[1], merge_mode="most")
 
 
 class SpanExporter(Tracer, Protocol):
