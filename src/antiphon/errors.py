@@ -337,6 +337,14 @@ class StartupError(Exception):
     """A message for the terminal: the command prints it without a traceback and exits with a non-zero code."""
 
 
+class RequestFailed(Exception):
+    """A message for the terminal, likewise: a server is unreachable or rejected the request of a command."""
+
+
+class ServerUnreachable(RequestFailed):
+    """No connection to the server could be opened."""
+
+
 def missing_parameter(param: str) -> MissingParameter:
     return MissingParameter(f"Missing required parameter: '{param}'.", param=param)
 

@@ -41,7 +41,8 @@ def test_a_single_question_can_be_an_argument(tmp_path: Path, server: ServerProc
 
 @pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/"])
 def test_the_url_may_include_the_api_path(server: ServerProcess, ending: str) -> None:
-    assert ServerClient(server.url + ending, None).list_models() == ["fake"]
+    client = ServerClient(server.url + ending, None)
+    assert client.run(client.list_models()) == ["fake"]
 
 
 def test_the_history_is_sent_until_a_new_conversation_begins(tmp_path: Path, server: ServerProcess) -> None:

@@ -11,8 +11,11 @@ from contextlib import closing
 from typing import Any
 
 import click
+import msgspec
 
-from antiphon.cli.client import Json, RequestFailed, ResponseReply, ServerClient, StreamedEvent
+from antiphon.cli.client import CONTROL_CHARACTERS, EVENT, ResponseReply, ServerClient, StreamedEvent
+from antiphon.engines.client import EventStream
+from antiphon.errors import RequestFailed
 
 HELP = """\
 /new    start a new conversation
@@ -21,14 +24,12 @@ Ctrl-C  stop the answer    Ctrl-D  exit"""
 
 TEXT_EVENTS = {"response.output_text.delta", "response.refusal.delta"}
 REASONING_EVENTS = {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
-# Model output must not control the terminal: control characters other than tab and newline are dropped.
-CONTROL_CHARACTERS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 class ChatSession:
     """A conversation. `request_fields` are sent with every request: model, instructions, reasoning effort."""
 
-    def __init__(self, client: ServerClient, request_fields: Json) -> None:
+    def __init__(self, client: ServerClient, request_fields: dict[str, Any]) -> None:
         self._client = client
         self._request_fields = request_fields
         self._items: list[Any] = []
@@ -56,9 +57,7 @@ class ChatSession:
         message = {"role": "user", "content": question.encode("utf-8", "replace").decode()}
         printer = AnswerPrinter()
         try:
-            body = {**self._request_fields, "input": [*self._items, message], "stream": True, "store": False}
-            with closing(self._client.stream_response(body)) as events:
-                response = printer.print_all(events)
+            response = self._client.run(self._request_answer(message, printer))
         except RequestFailed as error:
             self.succeeded = False
             _print_remark(str(error))
@@ -67,6 +66,11 @@ class ChatSession:
             self._items += [message, {"role": "assistant", "content": printer.text}] if printer.text else []
         else:
             self._items += [message, *response.output]
+
+    async def _request_answer(self, message: dict[str, str], printer: "AnswerPrinter") -> ResponseReply:
+        body = {**self._request_fields, "input": [*self._items, message], "stream": True, "store": False}
+        with closing(await self._client.http.post_stream("/responses", msgspec.json.encode(body), EVENT)) as stream:
+            return await printer.print_all(stream)
 
 
 class AnswerPrinter:
@@ -81,27 +85,30 @@ class AnswerPrinter:
     def text(self) -> str:
         return "".join(self._pieces)
 
-    def print_all(self, events: Iterator[StreamedEvent]) -> ResponseReply:
+    async def print_all(self, stream: EventStream[StreamedEvent]) -> ResponseReply:
         """Print all events and return the response of the terminal event. The output always ends with a newline."""
         try:
-            response = self._print_events(events)
+            async for events in stream:
+                for event in events:
+                    if (response := self._print_event(event)) is not None:
+                        self._print_summary(response)
+                        return response
         finally:
             click.echo()
-        self._print_summary(response)
-        return response
-
-    def _print_events(self, events: Iterator[StreamedEvent]) -> ResponseReply:
-        for event in events:
-            match event.type:
-                case kind if kind in TEXT_EVENTS:
-                    self._print_text(event.delta)
-                case kind if kind in REASONING_EVENTS:
-                    self._print_reasoning(event.delta)
-                case "response.completed" | "response.incomplete" if event.response:
-                    return event.response
-                case "response.failed" | "error":
-                    raise RequestFailed(event.error_message or "The server failed without an error message.")
         raise RequestFailed("The stream ended without a terminal event.")
+
+    def _print_event(self, event: StreamedEvent) -> ResponseReply | None:
+        """Print an event. Returns the response if this is a terminal event."""
+        match event.type:
+            case kind if kind in TEXT_EVENTS:
+                self._print_text(event.delta)
+            case kind if kind in REASONING_EVENTS:
+                self._print_reasoning(event.delta)
+            case "response.completed" | "response.incomplete":
+                return event.response
+            case "response.failed" | "error":
+                raise RequestFailed(event.error_message or "The server failed without an error message.")
+        return None
 
     def _print_text(self, text: str) -> None:
         if self._in_reasoning:

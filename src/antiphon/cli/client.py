@@ -1,29 +1,30 @@
-"""Blocking HTTP client for a running server, used by `chat` and `models`, and the parts of replies that are used."""
+"""Client of a running server, used by `chat`, `models` and `bench`, and the parts of replies that they use.
 
-import ssl
-from collections.abc import Generator, Iterator
-from contextlib import closing
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+The API key is sent to its server only, and is redacted from all messages.
+"""
+
+import asyncio
+import re
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.json import Decoder
 
-from antiphon.errors import StartupError
+from antiphon.config import Config
+from antiphon.engines.client import EngineClient, EngineHttpError, EngineTimeouts
+from antiphon.engines.connection import TcpAddress, create_tls_context
+from antiphon.errors import AntiphonError, RequestFailed, ServerUnreachable, StartupError, Unavailable
 
 T = TypeVar("T")
-Json = dict[str, Any]
-CONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 10.0
 READ_SECONDS = 900.0  # longer than the server's own timeout for a silent engine
-
-
-class RequestFailed(Exception):
-    """The server is unreachable or rejected the request; the message is printed in the terminal."""
-
-
-class ServerUnreachable(RequestFailed):
-    """No connection to the server could be opened."""
+MAX_MESSAGE_LENGTH = 300
+# Model output must not control the terminal: control characters other than tab and newline are dropped.
+CONTROL_CHARACTERS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_VERSION_SUFFIX = re.compile(r"/v\d+$")
 
 
 class TokenUsage(Struct, gc=False):
@@ -67,58 +68,58 @@ class ModelListReply(Struct):
     data: list[ModelEntry]
 
 
+MODEL_LIST, EVENT = Decoder(ModelListReply), Decoder(StreamedEvent)
+
+
 class ServerClient:
-    """A client of one server. Raises RequestFailed."""
+    """A client of one server. `http` makes requests below the root of the API, and raises AntiphonError."""
 
-    def __init__(self, url: str, key: str | None) -> None:
-        self.url = url
-        self._url_parts = parse_server_url(url)
-        self._root = self._url_parts.path.removesuffix("/v1")
-        self._headers = {"content-type": "application/json"}
-        if key:
-            self._headers["authorization"] = f"Bearer {key}"
+    key_flag = "--api-key"
 
-    def list_models(self) -> list[str]:
-        with closing(self._connect()) as connection, closing(self._send(connection, "GET", "/v1/models")) as reply:
-            return [model.id for model in _decode(reply.read(), ModelListReply).data]
+    def __init__(self, url: str, key: str | None, timeout: float = READ_SECONDS, max_idle: int = 0) -> None:
+        parts = parse_server_url(url)
+        is_https = parts.scheme == "https"
+        port = parts.port or (443 if is_https else 80)
+        address = TcpAddress(parts.hostname or "", port, create_tls_context() if is_https else None)
+        timeouts = EngineTimeouts(connect=CONNECT_SECONDS, first_byte=timeout, idle=timeout)
+        root = parts.path if _VERSION_SUFFIX.search(parts.path) else f"{parts.path}/v1"
+        self.url = url.rstrip("/")
+        self.http = EngineClient(address, self.url, timeouts, max_idle, parts.netloc, key, root)
 
-    def stream_response(self, body: Json) -> Generator[StreamedEvent, None, None]:
-        """Yield the events of a streamed response. Closing the iterator closes the connection, which cancels the
-        response.
-        """
-        with (
-            closing(self._connect()) as connection,
-            closing(self._send(connection, "POST", "/v1/responses", msgspec.json.encode(body))) as reply,
-        ):
-            for data in _read_events(reply):
-                yield _decode(data, StreamedEvent)
+    async def list_models(self) -> list[str]:
+        return [model.id for model in (await self.http.get("/models", MODEL_LIST)).data]
 
-    def _connect(self) -> HTTPConnection:
-        host, port = self._url_parts.hostname or "", self._url_parts.port
-        connection = (
-            HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=ssl.create_default_context())
-            if self._url_parts.scheme == "https"
-            else HTTPConnection(host, port, timeout=CONNECT_SECONDS)
-        )
+    def run(self, request: Coroutine[Any, Any, T]) -> T:
+        """Make a request in an event loop of its own. Raises RequestFailed."""
         try:
-            connection.connect()
-        except OSError as error:
-            raise ServerUnreachable(f"No server answers at {self.url} ({error}). Start one: antiphon serve")
-        if connection.sock:
-            connection.sock.settimeout(READ_SECONDS)
-        return connection
+            return asyncio.run(request)
+        except EngineHttpError as error:
+            self.check_key_error(error)
+            raise RequestFailed(self.describe_error(error))
+        except Unavailable as error:
+            reason = self.describe_error(error).removeprefix(self.url).strip(" .")
+            raise ServerUnreachable(f"No server answers at {self.url} ({reason}). Start one: antiphon serve")
+        except AntiphonError as error:
+            raise RequestFailed(self.describe_error(error))
 
-    def _send(self, connection: HTTPConnection, method: str, path: str, body: bytes | None = None) -> HTTPResponse:
-        try:
-            connection.request(method, self._root + path, body, self._headers)
-            reply = connection.getresponse()
-        except (OSError, HTTPException) as error:
-            raise RequestFailed(f"{self.url} closed the connection: {error!r}.")
-        if reply.status == 401:
-            raise RequestFailed(f"{self.url} requires an API key: use --api-key or set ANTIPHON_API_KEY.")
-        if reply.status != 200:
-            raise RequestFailed(describe_status(self.url, reply.status, reply.read(65536)))
-        return reply
+    def describe_error(self, error: AntiphonError) -> str:
+        """Return one sentence for the terminal, with the server's own message."""
+        message = error.message
+        if isinstance(error, EngineHttpError):
+            detail = _decode_message(error.body)
+            message = f"{self.url} returned HTTP {error.status_code}" + (f": {detail}" if detail else "")
+        message = self.http.redact_key(message.encode("utf-8", "replace")).decode()
+        return f"{message[:MAX_MESSAGE_LENGTH].translate(CONTROL_CHARACTERS).strip().rstrip('.')}."
+
+    def check_key_error(self, error: EngineHttpError) -> None:
+        """Raise RequestFailed if the server requires another key."""
+        if error.status_code in (401, 403):
+            raise RequestFailed(f"{self.describe_error(error)} Set its key with {self.key_flag} or ANTIPHON_API_KEY.")
+
+
+def make_client(config: Config) -> ServerClient:
+    """Make a client of the server that the settings describe."""
+    return ServerClient(config.server_url, config.server.api_key[0] if config.server.api_key else None)
 
 
 def extract_message(error: Any) -> str:
@@ -129,13 +130,11 @@ def extract_message(error: Any) -> str:
     return error.strip() if isinstance(error, str) else ""
 
 
-def describe_status(url: str, status: int, body: bytes) -> str:
-    """Describe a reply that reports a failure, with the server's own message if its body has one."""
+def _decode_message(body: bytes) -> str:
     try:
-        message = extract_message(msgspec.json.decode(body))
+        return extract_message(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        message = ""  # most likely an HTML page
-    return f"{url} returned HTTP {status}" + (f": {message}" if message else "")
+        return ""  # most likely an HTML page
 
 
 def parse_server_url(url: str) -> SplitResult:
@@ -151,24 +150,3 @@ def parse_server_url(url: str) -> SplitResult:
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not is_plain:
         raise StartupError(f"{url!r} is not a server's address; expected something like http://127.0.0.1:8000.")
     return parts._replace(path=parts.path.rstrip("/"))
-
-
-def _read_events(reply: HTTPResponse) -> Iterator[bytes]:
-    """Yield the data of each event; Antiphon sends one `data:` line per event, and ends with [DONE]."""
-    try:
-        while line := reply.readline():
-            data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
-            if data == b"[DONE]":
-                return
-            if data:
-                yield data
-    except (OSError, HTTPException) as error:
-        raise RequestFailed(f"The stream was interrupted: {error!r}.")
-    raise RequestFailed("The stream was interrupted: the server closed the connection.")
-
-
-def _decode(data: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError:
-        raise RequestFailed("The reply has an unexpected format: the server is not Antiphon.")

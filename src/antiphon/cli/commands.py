@@ -8,8 +8,6 @@ from importlib.metadata import version as installed
 import click
 
 from antiphon.cli.bench.command import bench
-from antiphon.cli.chat import ChatSession
-from antiphon.cli.client import RequestFailed, ServerClient, ServerUnreachable
 from antiphon.cli.db import db
 from antiphon.cli.doctor.command import doctor
 from antiphon.cli.keys import keys
@@ -17,7 +15,7 @@ from antiphon.cli.options import RELOAD_KEY, SettingsCommand, settings_by_name, 
 from antiphon.cli.terminal import ProgressBar, print_banner
 from antiphon.config import Config
 from antiphon.config.settings import CLIENT, settings
-from antiphon.errors import StartupError
+from antiphon.errors import RequestFailed, ServerUnreachable, StartupError
 
 UNANSWERED = 1
 NOT_STARTED = 2  # also click's exit code for an invalid command line
@@ -88,8 +86,11 @@ def serve(config: Config) -> None:
 @click.option("--instructions", metavar="TEXT", help="System instructions for the model.")
 @click.option("--effort", metavar="LEVEL", help="Reasoning effort, for models that support it: low, medium, high …")
 def chat(config: Config, question: str | None, model: str | None, instructions: str | None, effort: str | None) -> None:
-    client = _make_client(config)
-    name = model or next(iter(client.list_models()), "default")
+    from antiphon.cli.chat import ChatSession  # imported on demand, see serve
+    from antiphon.cli.client import make_client
+
+    client = make_client(config)
+    name = model or next(iter(client.run(client.list_models())), "default")
     optional_fields = {"instructions": instructions, "reasoning": effort and {"effort": effort}}
     session = ChatSession(
         client, {"model": name, **{field: value for field, value in optional_fields.items() if value}}
@@ -108,8 +109,11 @@ def chat(config: Config, question: str | None, model: str | None, instructions: 
 )
 def models(config: Config) -> None:
     """List the models of a running server, or the models available for download if none runs."""
+    from antiphon.cli.client import make_client  # imported on demand, see serve
+
+    client = make_client(config)
     try:
-        names = _make_client(config).list_models()
+        names = client.run(client.list_models())
     except ServerUnreachable:
         if config.url:
             raise
@@ -145,10 +149,6 @@ cli.add_command(doctor)
 def version() -> None:
     """Print the version."""
     click.echo(f"antiphon {installed('antiphon')}")
-
-
-def _make_client(config: Config) -> ServerClient:
-    return ServerClient(config.server_url, config.server.api_key[0] if config.server.api_key else None)
 
 
 def _list_known_models(config: Config) -> Iterator[str]:

@@ -18,10 +18,9 @@ from click.testing import CliRunner
 
 from antiphon.cli.bench.load import run_benchmark
 from antiphon.cli.bench.plan import BenchPlan, LoadLevel
-from antiphon.cli.client import RequestFailed
 from antiphon.cli.commands import cli
 from antiphon.engines.fake import FakeEngine, FakeSettings
-from antiphon.errors import StartupError
+from antiphon.errors import RequestFailed, StartupError
 from tests.cli.process import TIMEOUT_SECONDS, open_terminal, run_antiphon
 from tests.engines.http.stubs.chat_stub import EngineStub
 from tests.engines.http.stubs.dialects import DIALECTS

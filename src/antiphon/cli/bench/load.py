@@ -64,7 +64,7 @@ class BenchSession:
         finally:
             self._progress.clear()
             for target in self._targets:
-                target.close()
+                target.http.close()
 
     def figures(self) -> list[Figures]:
         """Return the figures of all measurements with at least one request."""

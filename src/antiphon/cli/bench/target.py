@@ -1,11 +1,9 @@
 """A server under measurement: discovery of its models and APIs, requests, and the timing of answers.
 
 Events are decoded only as far as needed: whether they have content, the number of tokens, and whether the answer ended
-normally. Events that are read together have the same time. The API key is sent to its server only, and is redacted from
-all messages.
+normally. Events that are read together have the same time.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
@@ -16,29 +14,15 @@ from msgspec.json import Decoder
 
 from antiphon.cli.bench.figures import Answer
 from antiphon.cli.bench.plan import BenchPlan
-from antiphon.cli.chat import CONTROL_CHARACTERS
-from antiphon.cli.client import (
-    ModelListReply,
-    RequestFailed,
-    ServerUnreachable,
-    StreamedEvent,
-    describe_status,
-    extract_message,
-    parse_server_url,
-)
-from antiphon.engines.client import EngineClient, EngineHttpError, EngineTimeouts
-from antiphon.engines.connection import ResponseInterrupted, TcpAddress, create_tls_context
+from antiphon.cli.client import EVENT, ServerClient, StreamedEvent, extract_message
+from antiphon.engines.client import EngineHttpError
+from antiphon.engines.connection import ResponseInterrupted
 from antiphon.engines.http.readers.wire import COMPLETION, WireCompletion
-from antiphon.errors import AntiphonError, EngineFailed, Unavailable
+from antiphon.errors import AntiphonError, EngineFailed, RequestFailed, ServerUnreachable, Unavailable
 
-MODEL_LIST = Decoder(ModelListReply)
-CONNECT_SECONDS = 10.0
 STREAM_END_SECONDS = 1.0  # seconds from the end of an answer to the end of its stream
 PROBE_TOKENS = 16  # the minimum of OpenAI's API
-MAX_MESSAGE_LENGTH = 300
 ABSENT_STATUSES = frozenset({404, 405, 501})
-_VERSION_SUFFIX = re.compile(r"/v\d+$")
-_KEY_HINT = "Set its key with --key or ANTIPHON_API_KEY."
 
 
 def read_response_event(answer: Answer, event: StreamedEvent) -> int:
@@ -84,7 +68,7 @@ class BenchApi(Struct, frozen=True):
         return {**common, "messages": messages, "max_tokens": max_tokens, "stream_options": {"include_usage": True}}
 
 
-RESPONSES = BenchApi("responses", "/responses", Decoder(StreamedEvent), read_response_event)
+RESPONSES = BenchApi("responses", "/responses", EVENT, read_response_event)
 CHAT = BenchApi("chat", "/chat/completions", COMPLETION, read_chat_event)
 APIS = {api.name: api for api in (RESPONSES, CHAT)}
 
@@ -97,35 +81,27 @@ class ApiRefused(RequestFailed):
         self.is_absent = is_absent
 
 
-class BenchTarget:
+class BenchTarget(ServerClient):
     """One server of the benchmark. `numbers` makes the prompts of all requests distinct."""
 
+    key_flag = "--key"
+
     def __init__(self, url: str, key: str | None, plan: BenchPlan, numbers: Iterator[int]) -> None:
-        parts = parse_server_url(url)
-        is_https = parts.scheme == "https"
-        port = parts.port or (443 if is_https else 80)
-        address = TcpAddress(parts.hostname or "", port, create_tls_context() if is_https else None)
-        timeouts = EngineTimeouts(connect=CONNECT_SECONDS, first_byte=plan.timeout, idle=plan.timeout)
-        self.url = url.rstrip("/")
+        super().__init__(url, key, plan.timeout, plan.max_concurrency)
         self.api = RESPONSES
         self.model = plan.model or ""
         self.events = 0  # content events received so far
         self._plan = plan
-        self._root = parts.path if _VERSION_SUFFIX.search(parts.path) else f"{parts.path}/v1"
-        self._client = EngineClient(address, self.url, timeouts, plan.max_concurrency, parts.netloc, key)
         self._numbers = numbers
-
-    def close(self) -> None:
-        self._client.close()
 
     async def choose_model(self) -> None:
         """Choose the first model of the server, unless one is configured. Raises RequestFailed."""
         if self.model:
             return
         try:
-            models = await self._client.get(f"{self._root}/models", MODEL_LIST)
+            models = await self.list_models()
         except EngineHttpError as error:
-            self._check_key_error(error)
+            self.check_key_error(error)
             raise RequestFailed(
                 f"{self.url} does not list its models (HTTP {error.status_code}): set one with --model."
             )
@@ -133,9 +109,9 @@ class BenchTarget:
             raise ServerUnreachable(self.describe_error(error))
         except EngineFailed as error:
             raise RequestFailed(f"{self.describe_error(error)} Is it an OpenAI-compatible server?")
-        if not models.data:
+        if not models:
             raise RequestFailed(f"{self.url} has no model.")
-        self.model = models.data[0].id
+        self.model = models[0]
 
     async def probe_api(self, api: BenchApi) -> None:
         """Select an API and send a probe.
@@ -146,7 +122,7 @@ class BenchTarget:
         try:
             await self.request_answer(0.0, PROBE_TOKENS)
         except EngineHttpError as error:
-            self._check_key_error(error)
+            self.check_key_error(error)
             raise ApiRefused(self.describe_error(error), error.status_code in ABSENT_STATUSES)
         except Unavailable as error:
             raise ServerUnreachable(self.describe_error(error))
@@ -158,7 +134,7 @@ class BenchTarget:
         api = self.api
         fields = api.make_body(self.model, self._plan.make_prompt(next(self._numbers)), max_tokens)
         body = msgspec.json.encode(self._plan.add_extra_fields(fields))
-        stream = await self._client.post_stream(self._root + api.path, body, api.decoder)
+        stream = await self.http.post_stream(api.path, body, api.decoder)
         answer = Answer(due)
         try:
             async for events in stream:
@@ -173,14 +149,6 @@ class BenchTarget:
         self._check_answer(answer)
         return answer
 
-    def describe_error(self, error: AntiphonError) -> str:
-        """Return one sentence for the terminal, with the server's own message."""
-        message = error.message
-        if isinstance(error, EngineHttpError):
-            message = describe_status(self.url, error.status_code, error.body)
-        message = self._client.redact_key(message.encode("utf-8", "replace")).decode()
-        return f"{message[:MAX_MESSAGE_LENGTH].translate(CONTROL_CHARACTERS).strip().rstrip('.')}."
-
     def classify_error(self, error: AntiphonError) -> str:
         """Return the kind of failure by which failures are counted."""
         if isinstance(error, EngineHttpError):
@@ -194,7 +162,3 @@ class BenchTarget:
             raise EngineFailed(f"{self.url} ended the stream before the end of the answer.")
         if not answer.content_events:
             raise EngineFailed(f"{self.url} returned no tokens.")
-
-    def _check_key_error(self, error: EngineHttpError) -> None:
-        if error.status_code in (401, 403):
-            raise RequestFailed(f"{self.describe_error(error)} {_KEY_HINT}")
