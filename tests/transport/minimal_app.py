@@ -94,7 +94,7 @@ class MinimalApp:
         self.authenticator = Authenticator(config)
         system = SystemEndpoints(self.directory, self.metrics, self.authenticator, "1.2.3")
         routes = [*self._make_test_routes(), *collect_routes(system)]
-        self.routes = [*routes, *collect_routes(DocsEndpoint(routes, "1.2.3"))]
+        self.routes = [*routes, *collect_routes(DocsEndpoint(routes, "1.2.3", Limits()))]
         self.app = App(self.routes, self.authenticator, self.metrics, self.lifecycle)
 
     def _make_test_routes(self) -> list[Route]:

@@ -1,7 +1,9 @@
 """`antiphon db`: show the schema version of a store, migrate it (as a server does at startup), and back it up."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -13,7 +15,10 @@ from antiphon.stores.base import SchemaStatus
 from antiphon.stores.registry import make_store, parse_location
 from antiphon.stores.sql.store import Store
 
+T = TypeVar("T")
+
 NOT_CURRENT = 1
+_IN_MEMORY = "A store in memory is created at every start; it has no tables to manage."
 
 DB = """Manage the tables of a store.
 
@@ -32,9 +37,8 @@ def db() -> None:
 @db.command(cls=SettingsCommand, rows=settings_by_name("store", "config"))
 def status(config: Config) -> None:
     """Show the schema version; the exit code is 1 unless it is current."""
-    location, store = _make_store(config)
-    schema = asyncio.run(_read_schema(store))
-    click.echo(f"{location}: {_describe_schema(schema)}")
+    schema = run_with_store(config, lambda store: store.schema(), _IN_MEMORY)
+    click.echo(f"{redact_password(config.storage.store_location)}: {_describe_schema(schema)}")
     if schema.current != schema.newest:
         raise click.exceptions.Exit(NOT_CURRENT)
 
@@ -42,11 +46,9 @@ def status(config: Config) -> None:
 @db.command(cls=SettingsCommand, rows=settings_by_name("store", "config"))
 def migrate(config: Config) -> None:
     """Migrate the tables to the current schema version."""
-    location, store = _make_store(config)
-    applied = asyncio.run(_migrate(store))
-    click.echo(
-        f"{location}: applied {', '.join(applied)}." if applied else f"{location}: up to date, nothing to migrate."
-    )
+    applied = run_with_store(config, _migrate, _IN_MEMORY)
+    result = f"applied {', '.join(applied)}." if applied else "up to date, nothing to migrate."
+    click.echo(f"{redact_password(config.storage.store_location)}: {result}")
 
 
 @db.command(cls=SettingsCommand, rows=settings_by_name("store", "config"))
@@ -72,28 +74,29 @@ def redact_password(location: str) -> str:
     return parts._replace(netloc=netloc, query=query).geturl()
 
 
-def _make_store(config: Config) -> tuple[str, Store]:
+def run_with_store(config: Config, operation: Callable[[Store], Awaitable[T]], in_memory: str) -> T:
+    """Run an operation on the store of the settings, which is closed afterwards. Raises StartupError; `in_memory` is
+    the message about a store in memory.
+    """
     location = config.storage.store_location
     if location == "memory":
-        raise StartupError("A store in memory is created at every start; it has no tables to manage.")
-    return redact_password(location), make_store(location, config.storage.store_ttl)
+        raise StartupError(in_memory)
+    store = make_store(location, config.storage.store_ttl)
 
+    async def run() -> T:
+        try:
+            return await operation(store)
+        except Unavailable as error:
+            raise StartupError(f"{redact_password(location)}: {error.message}") from None
+        finally:
+            await store.close()
 
-async def _read_schema(store: Store) -> SchemaStatus:
-    try:
-        return await store.schema()
-    except Unavailable as error:
-        raise StartupError(error.message)
+    return asyncio.run(run())
 
 
 async def _migrate(store: Store) -> list[str]:
-    before = await _read_schema(store)
-    try:
-        await store.open()
-    except Unavailable as error:
-        raise StartupError(error.message)
-    finally:
-        await store.close()
+    before = await store.schema()
+    await store.open()
     return before.pending
 
 

@@ -1,6 +1,5 @@
 """`antiphon keys`: manage API keys. A key is printed once, when it is created; the store holds its digest only."""
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
@@ -8,11 +7,11 @@ from typing import TypeVar
 
 import click
 
-from antiphon.cli.db import redact_password
+from antiphon.cli.db import run_with_store
 from antiphon.cli.options import SettingsCommand, settings_by_name
 from antiphon.config import Config
 from antiphon.config.key_settings import ConfiguredKey, load_configured_keys
-from antiphon.errors import StartupError, Unavailable
+from antiphon.errors import StartupError
 from antiphon.ids import is_id
 from antiphon.service.access.api_keys import (
     INFERENCE,
@@ -23,7 +22,6 @@ from antiphon.service.access.api_keys import (
     make_principal,
 )
 from antiphon.stores.base import ApiKey
-from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
 
 T = TypeVar("T")
@@ -40,6 +38,7 @@ Once a key exists, every client needs one. A key gives access to the data of its
   antiphon keys revoke key_…                          effective within seconds on all servers
 """
 
+_IN_MEMORY = "A store in memory ends with its server: configure its keys with --api-key."
 _DAY_SECONDS = 86_400.0
 _COLUMNS = ("id", "tenant", "scopes", "created", "expires", "state", "name")
 
@@ -67,7 +66,7 @@ def create(config: Config, tenant: str, name: str, scope: tuple[str, ...], expir
     """Create a key. It is the last line of the output, and is not shown again."""
     now = time.time()
     row, key = issue(tenant, name, scope, now, None if expires is None else _parse_expiry(expires, now))
-    _run_with_store(config, lambda store: store.add_api_key(row))
+    _run_with_open_store(config, lambda store: store.add_api_key(row))
     until = "" if row.expires is None else f", until {_format_time(row.expires)}"
     click.echo(
         f"{row.id} of {row.tenant} ({_join_scopes(row.scopes)}{until}). Save the key: it is not shown again.", err=True
@@ -82,7 +81,7 @@ def list_keys(config: Config, tenant: str | None) -> None:
     if tenant is not None:
         check_tenant(tenant)
     now, configured = time.time(), load_configured_keys(config)
-    rows, secret = _run_with_store(config, lambda store: _load_keys(store, bool(configured)))
+    rows, secret = _run_with_open_store(config, lambda store: _load_keys(store, bool(configured)))
     lines = [*(_stored_cells(row, now) for row in rows), *(_configured_cells(key, secret) for key in configured)]
     lines = [line for line in lines if tenant in (None, line[1])]
     for line in _align([_COLUMNS, *lines]) if lines else ():
@@ -95,7 +94,7 @@ def list_keys(config: Config, tenant: str | None) -> None:
 @click.argument("key_id", metavar="ID")
 def revoke(config: Config, key_id: str) -> None:
     """Revoke the key with this id. All servers reject it within seconds, also on open WebSockets."""
-    row = _run_with_store(config, lambda store: store.revoke_api_key(key_id)) if is_id(key_id, "key") else None
+    row = _run_with_open_store(config, lambda store: store.revoke_api_key(key_id)) if is_id(key_id, "key") else None
     if row is None:
         raise StartupError("There is no key with this id; `antiphon keys list` shows the ids.")
     click.echo(f"{row.id} of {row.tenant} is revoked.")
@@ -106,35 +105,21 @@ async def _load_keys(store: Store, with_secret: bool) -> tuple[list[ApiKey], byt
     return await store.api_keys(), await load_secret(store.shared) if with_secret else b""
 
 
-def _run_with_store(config: Config, operation: Callable[[Store], Awaitable[T]]) -> T:
-    location = config.storage.store_location
-    if location == "memory":
-        raise StartupError("A store in memory ends with its server: configure its keys with --api-key.")
-    store = make_store(location, config.storage.store_ttl)
+def _run_with_open_store(config: Config, operation: Callable[[Store], Awaitable[T]]) -> T:
+    async def run(store: Store) -> T:
+        await store.open()
+        return await operation(store)
 
-    async def run() -> T:
-        try:
-            await store.open()
-            return await operation(store)
-        except Unavailable as error:
-            raise StartupError(f"{redact_password(location)}: {error.message}") from None
-        finally:
-            await store.close()
-
-    return asyncio.run(run())
+    return run_with_store(config, run, _IN_MEMORY)
 
 
 def _parse_expiry(text: str, now: float) -> float:
     try:
-        timestamp = now + float(text) * _DAY_SECONDS if text[:1].isdigit() and "-" not in text else _parse_date(text)
-        datetime.fromtimestamp(timestamp, UTC)  # raises if the date is out of range
-        return timestamp
+        if "-" in text:
+            return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+        return datetime.fromtimestamp(now + float(text) * _DAY_SECONDS, UTC).timestamp()
     except (ValueError, OverflowError):
         raise StartupError("--expires takes a number of days, or a date such as 2027-01-31.") from None
-
-
-def _parse_date(text: str) -> float:
-    return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
 
 
 def _stored_cells(row: ApiKey, now: float) -> tuple[str, ...]:

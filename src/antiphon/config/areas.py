@@ -393,13 +393,15 @@ class ObservabilitySettings(Struct, frozen=True, kw_only=True):
         " disables it.",
     ] = 0
 
-
-def traces_url(base: str | None, full_url: str | None) -> str | None:
-    """Return the URL that traces are sent to, or None if tracing is off. Raises StartupError."""
-    url = full_url if full_url is not None or base is None else base.rstrip("/") + _TRACES_PATH
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise StartupError("--otlp-endpoint must be a URL that begins with http:// or https://.")
-    return url
+    @property
+    def traces_url(self) -> str | None:
+        """The URL that traces are sent to, or None if tracing is off. Raises StartupError."""
+        url = self.otlp_traces_endpoint
+        if url is None and self.otlp_endpoint is not None:
+            url = self.otlp_endpoint.rstrip("/") + _TRACES_PATH
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise StartupError("--otlp-endpoint must be a URL that begins with http:// or https://.")
+        return url
 
 
 # Other names of settings; those with "responses" are the names in vLLM's fork.

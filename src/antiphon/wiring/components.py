@@ -140,11 +140,15 @@ class ServerLifecycle:
         exit_stack.push_async_callback(components.toolkit.close)
         exit_stack.push_async_callback(components.engine.close)
         await components.engine.open()
-        self._maintenance.start(components.models.run_forever())
-        self._maintenance.start(components.writer.run_forever())
-        self._maintenance.start(components.api_keys.run_forever())
-        self._maintenance.start(components.load_monitor.run_forever())
-        self._maintenance.start(components.probe.run_forever())
+        maintained = (
+            components.models,
+            components.writer,
+            components.api_keys,
+            components.load_monitor,
+            components.probe,
+        )
+        for one in maintained:
+            self._maintenance.start(one.run_forever())
         if components.shared_limits is not None:
             self._maintenance.start(components.shared_limits.run_forever(components.rate_limits))
         if (worker_metrics := components.observability.metrics.worker_metrics) is not None:

@@ -8,10 +8,9 @@ from antiphon.engines.factory import build_pool
 from antiphon.observe import set_up_logging
 from antiphon.service.operations.reload import SettingsReloader
 from antiphon.transport.process import server, supervisor
+from antiphon.transport.process.supervisor import Announce
 from antiphon.wiring.app import build_app
 from antiphon.wiring.components import ServerLifecycle
-
-Announce = Callable[[str, list[str]], None]
 
 
 def serve(

@@ -113,7 +113,7 @@ def test_a_route_example_is_documented() -> None:
     async def endpoint(request: Request) -> None: ...
 
     route = Route("POST", "/x", "X", endpoint=endpoint, takes=dict[str, int], example={"a": 1})
-    content = describe([route], "1")["paths"]["/x"]["post"]["requestBody"]["content"]["application/json"]
+    content = describe([route], "1", Limits())["paths"]["/x"]["post"]["requestBody"]["content"]["application/json"]
     assert content["example"] == {"a": 1}
 
 
@@ -162,7 +162,7 @@ async def test_a_browser_shows_every_route(tmp_path: Path) -> None:
 
 def test_a_plain_string_is_documented_where_it_is_accepted() -> None:
     routes = [Route("POST", "/v1/responses", "", endpoint=_no_op_endpoint, takes=CreateResponse)]
-    schemas = describe(routes, "1")["components"]["schemas"]
+    schemas = describe(routes, "1", Limits())["components"]["schemas"]
     properties = schemas["CreateResponse"]["properties"]
     assert [each.get("type") for each in properties["input"]["anyOf"]] == ["string", "array", "null"]
     assert {"type": "string"} in properties["conversation"]["anyOf"]

@@ -21,7 +21,6 @@ from msgspec import Struct
 from antiphon.cli.doctor.findings import Finding, ok, shorten, warning, wrong
 from antiphon.cli.terminal import join_names
 from antiphon.config import Config
-from antiphon.config.areas import traces_url
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.errors import AntiphonError, StartupError
 from antiphon.observe.logs import STDERR
@@ -153,7 +152,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 async def check_observability(config: Config) -> AsyncIterator[Finding]:
     target = config.observability.access_log
-    url = traces_url(config.observability.otlp_endpoint, config.observability.otlp_traces_endpoint)
+    url = config.observability.traces_url
     if target is None and url is None:
         yield ok("The access log and tracing are off.")
     if target is not None:

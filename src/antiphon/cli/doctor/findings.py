@@ -19,13 +19,6 @@ class Finding(Struct, frozen=True, kw_only=True):
     mend: str | None = None  # one sentence that suggests what to do
 
 
-class DoctorReport(Struct, frozen=True):
-    """The JSON output of the command."""
-
-    ok: bool  # nothing is wrong; warnings are allowed
-    findings: list[Finding]
-
-
 Check = Callable[[Config], Iterator[Finding] | AsyncIterator[Finding]]  # one that is not async runs in a thread
 
 

@@ -11,7 +11,6 @@ from time import time
 from antiphon.cli.doctor.findings import Finding, ok, warning, wrong
 from antiphon.cli.terminal import join_names
 from antiphon.config import Config
-from antiphon.config.areas import traces_url
 from antiphon.config.key_settings import load_configured_keys, read_reasoning_keys
 from antiphon.config.settings import settings
 from antiphon.config.sources import SettingsSurvey
@@ -69,7 +68,7 @@ def _find_startup_errors(config: Config) -> Iterable[str]:
         lambda: read_reasoning_keys(config.inference.reasoning_key),
         lambda: parse_location(config.storage.store_location),
         lambda: EgressPolicy(config.tools.allow_egress),
-        lambda: traces_url(config.observability.otlp_endpoint, config.observability.otlp_traces_endpoint),
+        lambda: config.observability.traces_url,
         lambda: supervisor.check_config(config) if config.server.workers > 1 else None,
     ]
     if (folder := config.compatibility.prompt_dir) is not None and folder.exists():

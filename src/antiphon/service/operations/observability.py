@@ -9,7 +9,6 @@ from typing import Literal, Protocol, TypeVar, cast
 from antiphon import offload
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.config import Config
-from antiphon.config.areas import traces_url
 from antiphon.egress import EgressClient
 from antiphon.engines.base import EngineStatus
 from antiphon.errors import StartupError
@@ -58,7 +57,7 @@ class Observability:
         self.access_log = (
             None if config.observability.access_log is None else AccessLog(config.observability.access_log)
         )
-        url = traces_url(config.observability.otlp_endpoint, config.observability.otlp_traces_endpoint)
+        url = config.observability.traces_url
         self.tracer = None if url is None else _load_tracer(url, config.observability.trace_content)
         gauge = metrics.registry.gauge
         if (log := self.access_log) is not None:

@@ -42,33 +42,26 @@ _NEW_WORK_ERRORS = (400, 404, 413, 415, 429, 500, 503)
 class DocsEndpoint:
     """Serves the OpenAPI document and the page."""
 
-    def __init__(self, routes: Sequence[Route], version: str, limits: Limits | None = None) -> None:
-        self._documented = [*routes, *collect_routes(self)]
-        self._version = version
-        self._limits = limits
-        self._document: bytes | None = None
+    def __init__(self, routes: Sequence[Route], version: str, limits: Limits) -> None:
+        documented = [*routes, *collect_routes(self)]
+        self._render = cache(lambda: msgspec.json.encode(describe(documented, version, limits)))
 
     @Route("GET", "/openapi.json", "Get the OpenAPI 3.1 document of this API", gives=Json)
     async def document(self, request: Request) -> None:
-        if self._document is None:
-            self._document = await asyncio.to_thread(self._render)  # takes too long for the event loop
-        await request.reply(200, self._document)
+        await request.reply(200, await asyncio.to_thread(self._render))  # takes too long for the event loop
 
     @Route("GET", "/docs", "Show the documentation of this API", media_type="text/html", gives=str)
     async def page(self, request: Request) -> None:
         body, headers = await asyncio.to_thread(_load_page)
         await request.reply(200, body, headers)
 
-    def _render(self) -> bytes:
-        return msgspec.json.encode(describe(self._documented, self._version, self._limits))
 
-
-def describe(routes: Sequence[Route], version: str, limits: Limits | None = None) -> Json:
-    """Return the OpenAPI document of these routes. `limits`: the operator's, if they are not the defaults."""
+def describe(routes: Sequence[Route], version: str, limits: Limits) -> Json:
+    """Return the OpenAPI document of these routes, with the operator's limits."""
     route_types = [(route.query, route.takes, route.gives, route.streams) for route in routes]
     types = [kind for kinds in route_types for kind in kinds if kind is not None]
     shapes, components = msgspec.json.schema_components([Problem, *types], ref_template="#/components/schemas/{name}")
-    complete_schemas(components, limits or Limits())
+    complete_schemas(components, limits)
     queries = {name: components.pop(name) for name in {route.query.__name__ for route in routes if route.query}}
     schemas = iter(shapes)
     error = {"description": "The request failed.", "content": _content("application/json", next(schemas))}
@@ -149,17 +142,9 @@ def _query_parameters(shape: Json) -> list[Json]:
 def _load_page() -> tuple[bytes, list[Header]]:
     """Load the page, with headers that allow only its own script and style."""
     page = PAGE.read_bytes()
-    policy = "; ".join(
-        [
-            "default-src 'none'",
-            f"script-src {_csp_hash(page, b'script')}",
-            f"style-src {_csp_hash(page, b'style')}",
-            "connect-src 'self'",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "frame-ancestors 'none'",
-        ]
+    policy = (
+        f"default-src 'none'; script-src {_csp_hash(page, b'script')}; style-src {_csp_hash(page, b'style')}; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return page, [
         (b"content-type", b"text/html; charset=utf-8"),
