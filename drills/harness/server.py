@@ -24,9 +24,10 @@ from antiphon.engines.base import Engine
 from antiphon.errors import StartupError
 from antiphon.observe import set_up_logging
 from antiphon.stores.live.base import LiveLog
+from antiphon.stores.registry import make_live_log, make_store
 from antiphon.stores.sql.store import Store
 from antiphon.transport.process import server
-from antiphon.wiring import build_app, build_engine, build_live, build_store
+from antiphon.wiring import build_app, build_engine
 from drills.harness.journal import Journal
 from drills.harness.kill_points import InstrumentedEngine, InstrumentedStorage, KillPoint, kill_self
 from drills.harness.loop_lag import LoopLagMonitor
@@ -50,8 +51,11 @@ def main() -> None:
     loop: Future[asyncio.AbstractEventLoop] = Future()
     threading.Thread(target=_read_commands, args=(kill_point, loop), daemon=True).start()
     set_up_logging(config.observability.log_format, config.observability.log_level)
-    store = InstrumentedStorage(build_store(config), "store", kill_point, journal)
-    live = InstrumentedStorage(build_live(config, cast(Store, store)), "live", kill_point, journal)
+    storage = config.storage
+    inner = make_store(storage.store_location, storage.store_ttl)
+    store = InstrumentedStorage(inner, "store", kill_point, journal)
+    inner_live = make_live_log(storage.live, cast(Store, store), storage.background_timeout)
+    live = InstrumentedStorage(inner_live, "live", kill_point, journal)
     engine = InstrumentedEngine(build_engine(config), kill_point, journal, setup.marks)
     egress = EgressClient(EgressPolicy(is_local=lambda address: True), _resolve_nothing) if setup.alone else None
     app = build_app(config, cast(Engine, engine), store=cast(Store, store), live=cast(LiveLog, live), egress=egress)

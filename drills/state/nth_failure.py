@@ -14,8 +14,9 @@ from typing import Any, Literal, cast
 
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import Unavailable
+from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
-from antiphon.wiring import build_app, build_engine, build_store
+from antiphon.wiring import build_app, build_engine
 from drills.harness.findings import Findings
 from drills.harness.in_process import LocalClient
 from drills.harness.kill_points import OPERATIONS
@@ -91,7 +92,7 @@ async def open_server(
     """Open an application whose store fails at the n-th operation; None: never."""
     config = build_config(_CONFIG)
     engine = cast(FakeEngine, build_engine(config))
-    store = FailingStore(build_store(config), nth, mode)
+    store = FailingStore(make_store(config.storage.store_location, config.storage.store_ttl), nth, mode)
     app = build_app(config, engine, store=cast(Store, store))
     await app.lifecycle.open()
     store.arm()

@@ -23,7 +23,8 @@ from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.pool import EnginePool
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import StartupError, Unavailable
-from antiphon.wiring import build_app, build_engine, build_store
+from antiphon.stores.registry import make_store
+from antiphon.wiring import build_app, build_engine
 
 SRC = Path(settings_package.__file__).parents[1]
 
@@ -135,12 +136,6 @@ def test_the_store_defaults_to_the_data_folder(monkeypatch: pytest.MonkeyPatch) 
     assert Config().storage.store_location == "/somewhere/antiphon/antiphon.db"
     assert Config.from_settings(store="./mine.db").storage.store_location == "./mine.db"
     assert Config.from_settings(store="./mine.db", disable_store=True).storage.store_location == "memory"
-    assert build_store(Config()).name == "sqlite"
-    assert (
-        build_store(Config.from_settings(store="memory")).name
-        == build_store(Config.from_settings(disable_store=True)).name
-        == "memory"
-    )
 
 
 @pytest.mark.parametrize(
@@ -160,7 +155,7 @@ class BrokenEngine(FakeEngine):
 
 @pytest.mark.anyio
 async def test_opened_components_are_closed_after_a_failed_startup() -> None:
-    store = build_store(Config.from_settings(store="memory"))
+    store = make_store("memory", 1000.0)
     app = build_app(Config.from_settings(engine="fake"), BrokenEngine(), store)
     with pytest.raises(StartupError, match="broken"):
         await app.lifecycle.open()

@@ -2,7 +2,7 @@
 
 from antiphon.engines.factory import build_engine
 from antiphon.wiring.app import build_app, create_app
-from antiphon.wiring.components import ServerLifecycle, build_live, build_store
+from antiphon.wiring.components import ServerLifecycle
 from antiphon.wiring.serving import serve
 
-__all__ = ["ServerLifecycle", "build_app", "build_engine", "build_live", "build_store", "create_app", "serve"]
+__all__ = ["ServerLifecycle", "build_app", "build_engine", "create_app", "serve"]

@@ -18,6 +18,7 @@ from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import check_output_formats
 from antiphon.service.persistence.stored_responses import IncludeView, StoredResponses
 from antiphon.stores.live.base import LiveLog
+from antiphon.stores.registry import make_live_log, make_store
 from antiphon.stores.sql.store import Store
 from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
 from antiphon.transport.endpoints.chat import CompletionsEndpoint
@@ -38,7 +39,7 @@ from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import legacy_format_from_config
 from antiphon.transport.websocket.endpoint import WebSocketEndpoint
 from antiphon.transport.websocket.response_task import ResponseTask
-from antiphon.wiring.components import ServerComponents, ServerLifecycle, build_live, build_store
+from antiphon.wiring.components import ServerComponents, ServerLifecycle
 
 
 def build_app(
@@ -58,8 +59,10 @@ def build_app(
     if worker is not None:
         metrics.merge_workers(worker.shared_pages, worker.number)
     observability = Observability(config, metrics)
-    store = observability.measure(store or build_store(config), "store")
-    live = observability.measure(live or build_live(config, store), "live")
+    storage = config.storage
+    store = observability.measure(store or make_store(storage.store_location, storage.store_ttl), "store")
+    live = live or make_live_log(storage.live, store, storage.background_timeout)
+    live = observability.measure(live, "live")
     egress = egress or EgressClient(EgressPolicy(config.tools.allow_egress))
     worker_limits = None if worker is None else worker.shared_limits
     components = ServerComponents(config, engine, observability, store, live, egress, worker_limits)

@@ -38,7 +38,6 @@ from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.service.tool_loop.toolkit import Toolkit, built_in_tools
 from antiphon.stores.live.base import LiveLog, SharedLimits
-from antiphon.stores.registry import make_live_log, make_store
 from antiphon.stores.sql.store import Store
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.servers import make_mcp_settings
@@ -176,14 +175,6 @@ class ServerLifecycle:
 
     def interrupt(self) -> None:
         self.components.detached_runs.interrupt()
-
-
-def build_store(config: Config) -> Store:
-    return make_store(config.storage.store_location, config.storage.store_ttl)
-
-
-def build_live(config: Config, store: Store) -> LiveLog:
-    return make_live_log(config.storage.live, store, config.storage.background_timeout)
 
 
 def _planner_settings(

@@ -7,6 +7,7 @@ when it could be sent: queueing caused by a slow server is part of its latency (
 
 import asyncio
 import resource
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from itertools import count
@@ -17,7 +18,7 @@ import uvloop
 
 from antiphon.cli.bench.figures import Figures, Measurement
 from antiphon.cli.bench.plan import BenchPlan, LoadLevel
-from antiphon.cli.bench.table import ProgressLine
+from antiphon.cli.bench.table import render_progress, show_progress
 from antiphon.cli.bench.target import APIS, CHAT, PROBE_TOKENS, RESPONSES, ApiRefused, BenchApi, BenchTarget
 from antiphon.errors import AntiphonError
 
@@ -46,7 +47,7 @@ class BenchSession:
         self._plan = plan
         self._api = api
         self._targets = [BenchTarget(url, key, plan, numbers) for url, key in servers]
-        self._progress = ProgressLine(lambda: sum(target.events for target in self._targets))
+        self._title, self._watched = "", Measurement()  # what the progress line shows
         self._results: list[tuple[BenchTarget, LoadLevel, Measurement]] = []
 
     async def run(self) -> None:
@@ -54,15 +55,17 @@ class BenchSession:
 
         Measurements made before an interruption remain available.
         """
+        progress = asyncio.create_task(self._show_progress())
         try:
             for target in self._targets:
-                self._progress.watch(f"connecting to {target.url}", None, Measurement())
+                self._title = f"connecting to {target.url}"
                 await target.choose_model()
             await self._choose_apis()
             for level in self._plan.levels:
                 await self._measure(level)
         finally:
-            self._progress.clear()
+            progress.cancel()
+            await asyncio.gather(progress, return_exceptions=True)
             for target in self._targets:
                 target.http.close()
 
@@ -73,6 +76,14 @@ class BenchSession:
             for target, level, measurement in self._results
             if measurement.requests
         ]
+
+    async def _show_progress(self) -> None:
+        """Show the progress on a terminal; elsewhere nothing is printed."""
+        if sys.stderr.isatty():
+            await show_progress(
+                lambda rate: render_progress(self._title, self._watched, self._plan.requests, rate),
+                lambda: sum(target.events for target in self._targets),
+            )
 
     async def _choose_apis(self) -> None:
         """Choose one API for all servers, preferably the Responses API; without a common one, choose per server."""
@@ -109,7 +120,7 @@ class BenchSession:
         self._results += results
         for turn in range(plan.rounds):
             for target, _, measurement in results:
-                self._progress.watch(f"{target.url} · {level}", plan.requests, measurement)
+                self._title, self._watched = f"{target.url} · {level}", measurement
                 warmups = (perf_counter() for _ in range(plan.count_warmups(level)))
                 tokens = min(PROBE_TOKENS, plan.max_tokens)
                 send = partial(self._send_requests, target, warmups, Measurement(), tokens)

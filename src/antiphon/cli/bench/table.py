@@ -46,41 +46,20 @@ COUNT_NOTES = {
 MIXED_COUNT_NOTE = "Token counts are reported by the server, or numbers of events where it reports none."
 
 
-class ProgressLine:
-    """A line that is redrawn in place on a terminal; elsewhere nothing is printed."""
-
-    def __init__(self, count_events: Callable[[], int]) -> None:
-        self._count_events = count_events
-        self._interactive = sys.stderr.isatty()
-        self._timer: asyncio.TimerHandle | None = None
-        self._render: Callable[[float], str] = str
-        self._samples: deque[tuple[float, int]] = deque(maxlen=round(RATE_WINDOW_SECONDS / REDRAW_SECONDS))
-
-    def watch(self, title: str, total: int | None, measurement: Measurement) -> None:
-        """Show this measurement from now on."""
-        self._render = lambda rate: render_progress(title, measurement, total, rate)
-        self._samples.clear()
-        if self._interactive and self._timer is None:
-            self._draw()
-
-    def clear(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            sys.stderr.write("\r\x1b[K")
+async def show_progress(render: Callable[[float], str], count_events: Callable[[], int]) -> None:
+    """Redraw a line in place until cancelled. `render` is called with the content events per second."""
+    samples: deque[tuple[float, int]] = deque(maxlen=round(RATE_WINDOW_SECONDS / REDRAW_SECONDS))
+    try:
+        while True:
+            samples.append((monotonic(), count_events()))
+            (since, before), (now, events) = samples[0], samples[-1]
+            line = render((events - before) / (now - since) if now > since else 0.0)
+            sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
             sys.stderr.flush()
-
-    def _draw(self) -> None:
-        columns = shutil.get_terminal_size().columns
-        sys.stderr.write(f"\r{self._render(self._measure_rate())[: columns - 1]}\x1b[K")
+            await asyncio.sleep(REDRAW_SECONDS)
+    finally:
+        sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()
-        self._timer = asyncio.get_running_loop().call_later(REDRAW_SECONDS, self._draw)
-
-    def _measure_rate(self) -> float:
-        """Return the content events per second in the window."""
-        self._samples.append((monotonic(), self._count_events()))
-        (since, before), (now, events) = self._samples[0], self._samples[-1]
-        return (events - before) / (now - since) if now > since else 0.0
 
 
 def render_progress(title: str, measurement: Measurement, total: int | None, rate: float) -> str:

@@ -36,9 +36,7 @@ _GC_THRESHOLD = 10_000  # allocations between two collections: objects of a requ
 Announce = Callable[[str], None]
 
 
-def serve(
-    app: App, config: Config, announce: Announce | None = None, sockets: list[socket.socket] | None = None
-) -> None:
+def serve(app: App, config: Config, announce: Announce, sockets: list[socket.socket] | None = None) -> None:
     """Serve until a signal arrives.
 
     `announce` is called with the address once clients can connect; `sockets`: from `bind_sockets`, if they exist
@@ -50,7 +48,7 @@ def serve(
         if not all(ipaddress.ip_address(one.getsockname()[0]).is_loopback for one in sockets):
             app.authenticator.require_keys(config.server.host)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(ApplicationServer(app, config, announce or _announce), app, sockets))
+            runner.run(_run(ApplicationServer(app, config, announce), app, sockets))
     finally:
         for one in sockets:
             one.close()
@@ -145,10 +143,6 @@ def make_server_settings(app: App, config: Config) -> HttpServerSettings:
         ping_timeout=config.server.websocket_ping_timeout,
     )
     return HttpServerSettings(app, limits, on_refusal=app.count_refusal, render_refusal=render_refusal, lifespan="off")
-
-
-def _announce(address: str) -> None:
-    _log.info("Listening on %s", address)
 
 
 @contextmanager
