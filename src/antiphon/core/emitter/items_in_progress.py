@@ -14,14 +14,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.core.deltas import CallStarted, Citation, EncryptedReasoning, ReasoningDelta, Refusal, Summary
-from antiphon.core.emitter.parts_in_progress import (
-    EventList,
-    OpenReasoningText,
-    OpenRefusal,
-    OpenSummary,
-    OpenText,
-    part_added,
-)
+from antiphon.core.emitter.parts_in_progress import REASONING, REFUSAL, SUMMARY, EventList, OpenPart, OpenText
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types.items import CustomToolCall, FunctionCall, Message, Phase, Reasoning
 from antiphon.protocol.types.parts import MessagePart, OutputText, ReasoningText, RefusalPart, SummaryText
@@ -36,7 +29,7 @@ class OpenMessage(Struct, eq=False):
     _index: int
     _phase: Phase | UnsetType
     _content: list[OutputText | RefusalPart] = []
-    _part: OpenText | OpenRefusal | None = None
+    _part: OpenText | OpenPart | None = None
 
     @property
     def text(self) -> OpenText | None:
@@ -45,18 +38,20 @@ class OpenMessage(Struct, eq=False):
     def take(self, delta: Refusal | Citation, out: EventList) -> None:
         if isinstance(delta, Citation):
             self.open_text(out).cite(delta, out)
-        else:
-            self._open_refusal(out).take(delta.text, out)
+            return
+        if not isinstance(self._part, OpenPart):
+            self._close_part(out)
+            self._part = OpenPart(REFUSAL, (self._id, self._index, len(self._content)), out)
+        self._part.take(delta.text, out)
 
     def open_text(self, out: EventList, suppress_events: bool = False) -> OpenText:
         """Return the open text part; open one if necessary."""
         if not isinstance(self._part, OpenText):
             if self._part is not None:
                 self._close_part(out)
-            position = self._id, self._index, len(self._content)
-            self._part = OpenText(position, suppress_events)
+            self._part = OpenText((self._id, self._index, len(self._content)), suppress_events)
             if not suppress_events:
-                out.append(part_added(position, OutputText(text="")))
+                out.append(self._part.added())
         return self._part
 
     def close(self, status: Status, out: EventList) -> None:
@@ -65,12 +60,6 @@ class OpenMessage(Struct, eq=False):
             content.append(self._part.close(out))
         item = Message(id=self._id, role="assistant", status=status, content=content, phase=self._phase)
         out.append(ev.OutputItemDone(output_index=self._index, item=item))
-
-    def _open_refusal(self, out: EventList) -> OpenRefusal:
-        if not isinstance(self._part, OpenRefusal):
-            self._close_part(out)
-            self._part = OpenRefusal((self._id, self._index, len(self._content)), out)
-        return self._part
 
     def _close_part(self, out: EventList) -> None:
         if self._part is not None:
@@ -93,53 +82,41 @@ class OpenReasoning:
     def __init__(self, item_id: str, index: int, out: EventList) -> None:
         self._id = item_id
         self._index = index
-        self._reasoning_text: OpenReasoningText | None = None
         self._content: list[ReasoningText] = []
         self._summary: list[SummaryText] = []
-        self._paragraph: tuple[int, OpenSummary] | None = None
+        self._part: OpenPart | None = None
+        self._paragraph: int | None = None  # number of the open part in the summary; None: it is raw reasoning
         self._encrypted: str | UnsetType = UNSET
         out.append(ev.OutputItemAdded(output_index=index, item=Reasoning(id=item_id, summary=[])))
 
     def take(self, delta: ReasoningDelta | Summary | EncryptedReasoning, out: EventList) -> None:
         match delta:
             case ReasoningDelta(text=text):
-                self._open_reasoning_text(out).take(text, out)
+                self._open_part(None, out).take(text, out)
             case Summary(text=text, part=number):
-                self._open_summary(number, out).take(text, out)
+                self._open_part(number, out).take(text, out)
             case EncryptedReasoning(text=text):
                 self._encrypted = text
 
     def close(self, status: Status, out: EventList) -> None:
-        # At most one of the two is open.
-        content = self._content + ([] if self._reasoning_text is None else [self._reasoning_text.close(out)])
-        summary = self._summary + ([] if self._paragraph is None else [self._paragraph[1].close(out)])
+        content, summary = self._close_part(out)
         item = Reasoning(
             id=self._id, summary=summary, content=content or UNSET, encrypted_content=self._encrypted, status=status
         )
         out.append(ev.OutputItemDone(output_index=self._index, item=item))
 
-    def _open_reasoning_text(self, out: EventList) -> OpenReasoningText:
-        if self._reasoning_text is None:
-            self._close_paragraph(out)
-            self._reasoning_text = OpenReasoningText((self._id, self._index, len(self._content)), out)
-        return self._reasoning_text
+    def _open_part(self, paragraph: int | None, out: EventList) -> OpenPart:
+        if self._part is None or self._paragraph != paragraph:
+            self._content, self._summary = self._close_part(out)
+            kind, parts = (REASONING, self._content) if paragraph is None else (SUMMARY, self._summary)
+            self._part, self._paragraph = OpenPart(kind, (self._id, self._index, len(parts)), out), paragraph
+        return self._part
 
-    def _open_summary(self, number: int, out: EventList) -> OpenSummary:
-        if self._paragraph is None or self._paragraph[0] != number:
-            self._close_reasoning_text(out)
-            self._close_paragraph(out)
-            self._paragraph = number, OpenSummary((self._id, self._index, len(self._summary)), out)
-        return self._paragraph[1]
-
-    def _close_reasoning_text(self, out: EventList) -> None:
-        if self._reasoning_text is not None:
-            self._content.append(self._reasoning_text.close(out))
-            self._reasoning_text = None
-
-    def _close_paragraph(self, out: EventList) -> None:
-        if self._paragraph is not None:
-            self._summary.append(self._paragraph[1].close(out))
-            self._paragraph = None
+    def _close_part(self, out: EventList) -> tuple[list[ReasoningText], list[SummaryText]]:
+        """Return the content and the summary with the open part, which stays open."""
+        closed = [] if self._part is None else [self._part.close(out)]
+        is_content = self._paragraph is None
+        return self._content + (closed if is_content else []), self._summary + ([] if is_content else closed)
 
 
 class OpenCall:

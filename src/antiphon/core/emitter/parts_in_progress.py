@@ -6,7 +6,8 @@ with every delta.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -29,17 +30,15 @@ ItemPosition = tuple[str, int]  # position of an item: its id and its output ind
 PartPosition = tuple[str, int, int]  # position of a part: item id, output index, content or summary index
 
 
-def part_added(position: PartPosition, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartEvent:
-    item_id, output_index, index = position
-    return ev.ContentPartAdded(item_id=item_id, output_index=output_index, content_index=index, part=part)
-
-
 class OpenText(Struct, eq=False):
     _position: PartPosition
     _suppress_events: bool = False  # pieces produce no events
     _pieces: list[str] = []
     _logprobs: list[Logprob] = []
     _annotations: list[Annotation] = []
+
+    def added(self) -> ev.Event:
+        return ev.ContentPartAdded(**self._get_fields(), part=OutputText(text=""))
 
     def take(self, deltas: Sequence[Text], number: int) -> EventList:
         """Append text deltas. This is the token path: the events are numbered here, starting at `number`."""
@@ -71,92 +70,71 @@ class OpenText(Struct, eq=False):
         self._pieces[-count:] = ["".join(self._pieces[-count:])]
 
     def cite(self, delta: Citation, out: EventList) -> None:
-        item_id, output_index, part = self._position
-        event = ev.OutputTextAnnotationAdded(
-            item_id=item_id,
-            output_index=output_index,
-            content_index=part,
-            annotation_index=len(self._annotations),
-            annotation=delta.annotation,
-        )
+        fields, index = self._get_fields(), len(self._annotations)
         self._annotations.append(delta.annotation)
-        out.append(event)
+        out.append(ev.OutputTextAnnotationAdded(**fields, annotation_index=index, annotation=delta.annotation))
 
     def close(self, out: EventList) -> OutputText:
         text = "".join(self._pieces)
         content = OutputText(text=text, annotations=self._annotations, logprobs=self._logprobs)
         if self._suppress_events:
             return content
-        item_id, output_index, part = self._position
-        done = ev.OutputTextDone(item_id=item_id, output_index=output_index, content_index=part, text=text)
+        fields = self._get_fields()
+        done = ev.OutputTextDone(**fields, text=text)
         if self._logprobs:
             done.logprobs = _without_bytes(self._logprobs)
-        out += (done, _part_done(self._position, content))
+        out += (done, ev.ContentPartDone(**fields, part=content))
         return content
 
+    def _get_fields(self) -> dict[str, Any]:
+        return dict(zip(("item_id", "output_index", "content_index"), self._position, strict=True))
 
-class OpenRefusal:
-    def __init__(self, position: PartPosition, out: EventList) -> None:
-        self._position = position
+
+class PartKind(Struct, frozen=True):
+    """Content type and events of a part other than text. `field` holds the text in the content and in `done`."""
+
+    content: type[RefusalPart | ReasoningText | SummaryText]
+    field: str
+    delta: type[ev.Event]
+    done: type[ev.Event]
+    index: str = "content_index"
+    added: type[ev.Event] = ev.ContentPartAdded
+    part_done: type[ev.Event] = ev.ContentPartDone
+
+
+REFUSAL: Final = PartKind(RefusalPart, "refusal", ev.RefusalDelta, ev.RefusalDone)
+REASONING: Final = PartKind(ReasoningText, "text", ev.ReasoningTextDelta, ev.ReasoningTextDone)
+SUMMARY: Final = PartKind(
+    SummaryText,
+    "text",
+    ev.ReasoningSummaryTextDelta,
+    ev.ReasoningSummaryTextDone,
+    "summary_index",
+    ev.ReasoningSummaryPartAdded,
+    ev.ReasoningSummaryPartDone,
+)
+
+
+class OpenPart:
+    """A refusal, raw reasoning or a paragraph of a reasoning summary."""
+
+    def __init__(self, kind: PartKind, position: PartPosition, out: EventList) -> None:
+        self._kind = kind
+        self._fields: dict[str, Any] = dict(zip(("item_id", "output_index", kind.index), position, strict=True))
+        self._make_delta = partial(kind.delta, **self._fields)
         self._pieces: list[str] = []
-        out.append(part_added(position, RefusalPart(refusal="")))
+        out.append(kind.added(**self._fields, part=kind.content(**{kind.field: ""})))
 
     def take(self, text: str, out: EventList) -> None:
         self._pieces.append(text)
-        item_id, output_index, part = self._position
-        out.append(ev.RefusalDelta(item_id=item_id, output_index=output_index, content_index=part, delta=text))
+        out.append(self._make_delta(delta=text))
 
-    def close(self, out: EventList) -> RefusalPart:
-        item_id, output_index, part = self._position
-        content = RefusalPart(refusal="".join(self._pieces))
-        done = ev.RefusalDone(item_id=item_id, output_index=output_index, content_index=part, refusal=content.refusal)
-        out += (done, _part_done(self._position, content))
+    def close(self, out: EventList) -> Any:
+        """Emit the closing events and return the content."""
+        kind, text = self._kind, {self._kind.field: "".join(self._pieces)}
+        content = kind.content(**text)
+        out += (kind.done(**self._fields, **text), kind.part_done(**self._fields, part=content))
         return content
-
-
-class OpenReasoningText:
-    def __init__(self, position: PartPosition, out: EventList) -> None:
-        self._position = position
-        self._pieces: list[str] = []
-        out.append(part_added(position, ReasoningText(text="")))
-
-    def take(self, text: str, out: EventList) -> None:
-        self._pieces.append(text)
-        item_id, output_index, part = self._position
-        out.append(ev.ReasoningTextDelta(item_id=item_id, output_index=output_index, content_index=part, delta=text))
-
-    def close(self, out: EventList) -> ReasoningText:
-        item_id, output_index, part = self._position
-        content = ReasoningText(text="".join(self._pieces))
-        done = ev.ReasoningTextDone(item_id=item_id, output_index=output_index, content_index=part, text=content.text)
-        out += (done, _part_done(self._position, content))
-        return content
-
-
-class OpenSummary:
-    def __init__(self, position: PartPosition, out: EventList) -> None:
-        self._fields: dict[str, Any] = dict(zip(("item_id", "output_index", "summary_index"), position, strict=True))
-        self._position = position
-        self._pieces: list[str] = []
-        out.append(ev.ReasoningSummaryPartAdded(**self._fields, part=SummaryText(text="")))
-
-    def take(self, text: str, out: EventList) -> None:
-        self._pieces.append(text)
-        item_id, output_index, part = self._position
-        out.append(
-            ev.ReasoningSummaryTextDelta(item_id=item_id, output_index=output_index, summary_index=part, delta=text)
-        )
-
-    def close(self, out: EventList) -> SummaryText:
-        content = SummaryText(text="".join(self._pieces))
-        done = ev.ReasoningSummaryTextDone(**self._fields, text=content.text)
-        out += (done, ev.ReasoningSummaryPartDone(**self._fields, part=content))
-        return content
-
-
-def _part_done(position: PartPosition, part: OutputText | RefusalPart | ReasoningText) -> ev.ContentPartEvent:
-    item_id, output_index, index = position
-    return ev.ContentPartDone(item_id=item_id, output_index=output_index, content_index=index, part=part)
 
 
 def _without_bytes(logprobs: Sequence[Logprob]) -> list[LogprobDelta]:
