@@ -151,4 +151,5 @@ class TurnEnded(Struct, frozen=True, array_like=True, tag="u"):
 
 PartDelta = Text | ReasoningDelta | Summary | EncryptedReasoning | Refusal | Citation
 ServerDelta = ServerItemStarted | Progress | ServerItemDone | ItemAdded | TurnEnded
+InternalDelta = Break | Citation | EncryptedReasoning | ServerDelta  # without an event in other APIs
 Delta = PartDelta | Break | CallStarted | CallDelta | CallDone | ServerDelta

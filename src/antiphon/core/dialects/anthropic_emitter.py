@@ -13,7 +13,17 @@ from typing import assert_never
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Refusal, Summary, Text
+from antiphon.core.deltas import (
+    CallDelta,
+    CallDone,
+    CallStarted,
+    Delta,
+    InternalDelta,
+    ReasoningDelta,
+    Refusal,
+    Summary,
+    Text,
+)
 from antiphon.core.dialects.anthropic_items import sign_thinking
 from antiphon.core.dialects.anthropic_request import AnthropicRequest
 from antiphon.core.dialects.dialect import Dialect, WireEvents
@@ -156,7 +166,8 @@ class AnthropicEmitter(Dialect):
             case _:
                 # no citation has a source that this API can refer to, a block stays open until another kind starts, and
                 # the server runs no tools for this API
-                pass
+                if not isinstance(delta, InternalDelta):
+                    assert_never(delta)
 
     def _stop_reason(self, finish: FinishKind) -> wire.StopReason:
         if finish == "length":

@@ -5,13 +5,26 @@ last one its finish_reason and the fields forwarded from the engine; the usage c
 numbered within a choice in the order in which they start.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Final, assert_never
 
 import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
-from antiphon.core.deltas import CallDelta, CallStarted, Delta, ReasoningDelta, Refusal, Summary, Text
+from antiphon.core.deltas import (
+    CallDelta,
+    CallDone,
+    CallStarted,
+    Delta,
+    InternalDelta,
+    ReasoningDelta,
+    Refusal,
+    Summary,
+    Text,
+)
 from antiphon.core.dialects.dialect import (
     CompletionDialect,
     CompletionHeader,
@@ -22,86 +35,8 @@ from antiphon.core.dialects.dialect import (
 from antiphon.core.prompt import FinishKind, TokenCounts
 from antiphon.protocol.types.chat import response as wire
 from antiphon.protocol.types.chat.response import ChatChunk, ChatDelta, ChunkChoice
-from antiphon.protocol.types.parts import Logprob
 
 _OBJECT: Final = "chat.completion.chunk"
-_LEGACY_INDEX: Final = -1  # of `function_call` among the calls of a choice
-
-
-class _CallFold(Struct):
-    """A call in progress; `pieces` of its arguments."""
-
-    first: wire.ToolCall
-    pieces: list[str] = []
-
-    def build(self) -> wire.ToolCall:
-        text, first = "".join(self.pieces), self.first
-        call = wire.ToolCall(id=first.id, type=first.type)
-        if first.function:
-            call.function = wire.CalledFunction(name=first.function.name, arguments=text)
-        elif first.custom:
-            call.custom = wire.CalledCustom(name=first.custom.name, input=text)
-        return call
-
-
-class _ChatChoiceFold(Struct):
-    content: list[str] = []
-    reasoning: list[str] = []
-    refusals: list[str] = []
-    calls: dict[int, _CallFold] = {}
-    logprobs: list[Logprob] | None = None
-    tokens: list[int] = []
-    end: ChunkChoice | None = None
-
-    def add(self, choice: ChunkChoice) -> None:
-        delta = choice.delta
-        if delta.content:
-            self.content.append(delta.content)
-        if delta.reasoning:
-            self.reasoning.append(delta.reasoning)
-        if delta.refusal:
-            self.refusals.append(delta.refusal)
-        if delta.tool_calls or delta.function_call:
-            self._add_calls(delta)
-        if choice.logprobs is not None:
-            self.logprobs = self.logprobs or []
-            self.logprobs += choice.logprobs.content or ()
-        if choice.token_ids:
-            self.tokens += choice.token_ids
-        if choice.finish_reason is not None:
-            self.end = choice
-
-    def build(self, index: int) -> wire.ChatChoice:
-        assert self.end is not None
-        assert self.end.finish_reason is not None
-        return wire.ChatChoice(
-            index=index,
-            message=self._build_message(),
-            logprobs=None if self.logprobs is None else wire.ChoiceLogprobs(content=self.logprobs),
-            finish_reason=self.end.finish_reason,
-            stop_reason=self.end.stop_reason,
-            token_ids=self.tokens or UNSET,
-        )
-
-    def _add_calls(self, delta: ChatDelta) -> None:
-        for piece in delta.tool_calls or [wire.ToolCall(index=_LEGACY_INDEX, function=delta.function_call)]:
-            call = self.calls.setdefault(piece.index or 0, _CallFold(piece))
-            if piece.custom:
-                call.pieces.append(piece.custom.input)
-            elif piece.function:
-                call.pieces.append(piece.function.arguments)
-
-    def _build_message(self) -> wire.ChatMessage:
-        text, reasoning, refusal = map("".join, (self.content, self.reasoning, self.refusals))
-        has_other_output = bool(self.calls or refusal)
-        message = wire.ChatMessage(content=None if has_other_output and not text else text, refusal=refusal or None)
-        if reasoning:
-            message.reasoning = message.reasoning_content = reasoning
-        if (legacy_call := self.calls.pop(_LEGACY_INDEX, None)) is not None:
-            message.function_call = legacy_call.build().function
-        if self.calls:
-            message.tool_calls = [call.build() for call in self.calls.values()]
-        return message
 
 
 _BODY_EXTRAS: Final = ("prompt_token_ids", "prompt_logprobs", "kv_transfer_params")
@@ -125,7 +60,7 @@ class ChatEmitter(CompletionDialect):
 
     def __init__(self, header: CompletionHeader, options: ChatOutputOptions, new_id: Callable[[], str]) -> None:
         """`new_id` generates the ids of calls."""
-        super().__init__(header, options.choices, options.include_usage, options.running_usage_base, _ChatChoiceFold)
+        super().__init__(header, options.choices, options.include_usage, options.running_usage_base)
         self._options = options
         self._new_id = new_id
         self._decorates = options.include_obfuscation or options.running_usage_base is not None
@@ -171,13 +106,25 @@ class ChatEmitter(CompletionDialect):
             id=last.id,
             created=last.created,
             model=last.model,
-            choices=[self._folds[index].build(index) for index in range(self._options.choices)],
+            choices=[self._fold_choice(index) for index in range(self._options.choices)],
             usage=last.usage,
             system_fingerprint=last.system_fingerprint or None,
             service_tier=last.service_tier,
         )
         forward_fields(self._extras[0], body, *_BODY_EXTRAS)
         return body
+
+    def _fold_choice(self, index: int) -> wire.ChatChoice:
+        pieces = self._folded[index]
+        logprobs = [piece.logprobs.content or () for piece in pieces if piece.logprobs is not None]
+        return wire.ChatChoice(
+            index=index,
+            message=_fold_message([piece.delta for piece in pieces]),
+            logprobs=wire.ChoiceLogprobs(content=[*chain.from_iterable(logprobs)]) if logprobs else None,
+            finish_reason=pieces[-1].finish_reason,
+            stop_reason=pieces[-1].stop_reason,
+            token_ids=self._fold_tokens(index),
+        )
 
     def _chunk(self, choice: int, delta: ChatDelta, logprobs: wire.ChoiceLogprobs | None = None) -> ChatChunk:
         choices = [ChunkChoice(choice, delta, logprobs)]
@@ -198,6 +145,8 @@ class ChatEmitter(CompletionDialect):
             case CallDelta():
                 return self._chunk(choice, self._continue_call(delta, self._calls[choice]))
             case _:  # this API has no event for the end of a call or message, and the server runs no tools for it
+                if not isinstance(delta, CallDone | InternalDelta):
+                    assert_never(delta)
                 return None
 
     def _start_call(self, delta: CallStarted, calls: _Calls) -> ChatDelta:
@@ -241,3 +190,38 @@ class ChatEmitter(CompletionDialect):
                 chunk.obfuscation = "." * (-len(msgspec.json.encode(chunk.choices)) % _PADDING_BLOCK)
             if self._usage_base is not None:
                 chunk.usage = self._count_chunk(is_last=chunk.choices[0].finish_reason is not None)
+
+
+def _fold_message(deltas: Sequence[ChatDelta]) -> wire.ChatMessage:
+    text = "".join([delta.content or "" for delta in deltas])
+    reasoning = "".join([delta.reasoning or "" for delta in deltas])
+    refusal = "".join([delta.refusal or "" for delta in deltas])
+    pieces = [piece for delta in deltas for piece in delta.tool_calls or ()]
+    legacy = [wire.ToolCall(index=0, function=delta.function_call) for delta in deltas if delta.function_call]
+    has_other_output = bool(pieces or legacy or refusal)
+    message = wire.ChatMessage(content=None if has_other_output and not text else text, refusal=refusal or None)
+    if reasoning:
+        message.reasoning = message.reasoning_content = reasoning
+    if pieces:
+        message.tool_calls = _fold_calls(pieces)
+    if legacy:
+        message.function_call = _fold_calls(legacy)[0].function
+    return message
+
+
+def _fold_calls(pieces: Iterable[wire.ToolCall]) -> list[wire.ToolCall]:
+    """Join the pieces of each call; the first one has its name."""
+    calls = defaultdict[object, list[wire.ToolCall]](list)
+    for piece in pieces:
+        calls[piece.index].append(piece)
+    folded = []
+    for first, *others in calls.values():
+        call = replace(first, index=UNSET)
+        if first.custom:
+            text = "".join([piece.custom.input for piece in others if piece.custom])
+            call.custom = replace(first.custom, input=text)
+        elif first.function:
+            text = "".join([piece.function.arguments for piece in others if piece.function])
+            call.function = replace(first.function, arguments=text)
+        folded.append(call)
+    return folded

@@ -29,30 +29,6 @@ from antiphon.errors import EngineFailed
 from antiphon.protocol.types.completions import Completion, CompletionChoice, CompletionFinish, LegacyLogprobs
 from antiphon.protocol.types.parts import Logprob
 
-
-class _CompletionChoiceFold(Struct):
-    texts: list[str] = []
-    logprobs: LegacyLogprobs | None = None
-    tokens: list[int] = []
-    end: CompletionChoice | None = None
-
-    def add(self, choice: CompletionChoice) -> None:
-        self.texts.append(choice.text)
-        if choice.logprobs is not None:
-            self.logprobs = _extend_logprobs(self.logprobs, choice.logprobs)
-        if choice.token_ids:
-            self.tokens += choice.token_ids
-        if choice.finish_reason is not None:
-            self.end = choice
-
-    def build(self, index: int) -> CompletionChoice:
-        assert self.end is not None
-        choice = replace(self.end, index=index, text="".join(self.texts), logprobs=self.logprobs)
-        if self.tokens:
-            choice.token_ids = self.tokens
-        return choice
-
-
 _OBJECT: Final = "text_completion"
 
 
@@ -73,44 +49,47 @@ class CompletionEmitter(CompletionDialect):
 
     def __init__(self, header: CompletionHeader, options: CompletionOutputOptions) -> None:
         choices = options.prompt_count * options.calls_per_prompt
-        super().__init__(header, choices, options.include_usage, options.running_usage_base, _CompletionChoiceFold)
+        super().__init__(header, choices, options.include_usage, options.running_usage_base)
         self._options = options
         self._offsets = [len(self._echo(choice)) for choice in range(choices)]
         self._scores: list[list[float]] = [[] for _ in range(choices)]
-        self._buffers_deltas = bool(options.echoes) and options.top_logprobs is not None
-        self._buffered: list[list[Delta]] = [[] for _ in range(choices)]
+        # the prompt's log probabilities come with the end of the answer, so this echo is added to the fold then
+        self._has_late_echo = bool(options.echoes) and options.top_logprobs is not None
 
     def begin(self) -> WireEvents:
-        if self._buffers_deltas or not self._options.echoes:
+        if self._has_late_echo or not self._options.echoes:
             return []
         return [self._chunk(CompletionChoice(choice, self._echo(choice))) for choice in range(len(self._offsets))]
 
     def feed(self, deltas: Iterable[Delta], choice: int = 0) -> WireEvents:
-        if self._buffers_deltas:
-            self._buffered[choice] += deltas
-            return []
-        return self._to_chunks(deltas, choice)
+        """Convert text deltas. Other deltas do not occur: output is not parsed here."""
+        out: WireEvents = []
+        for delta in deltas:
+            if type(delta) is Text:
+                piece = CompletionChoice(choice, delta.text)
+                if delta.logprobs:
+                    self._add_logprobs(delta, piece)
+                if self._tokens[choice]:
+                    piece.token_ids = self._take_tokens(choice)
+                out.append(self._chunk(piece))
+        return out
 
     def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> WireEvents:
-        out: WireEvents = []
         extras = self._extras[choice]
-        if self._buffers_deltas:
-            echo = self._echo(choice)
-            logprobs = _prompt_to_legacy_logprobs(extras.prompt_logprobs, echo, self._options.top_logprobs or 0)
-            out += [
-                self._chunk(CompletionChoice(choice, echo, logprobs)),
-                *self._to_chunks(self._buffered[choice], choice),
-            ]
         reason: CompletionFinish = "stop" if finish == "tool_calls" else finish
         last = CompletionChoice(choice, "", None, reason)
         forward_fields(extras, last, "stop_reason", "prompt_token_ids")
-        if not self._buffers_deltas:
+        if self._has_late_echo:
+            echo = self._echo(choice)
+            logprobs = _prompt_to_legacy_logprobs(extras.prompt_logprobs, echo, self._options.top_logprobs or 0)
+            self._folded[choice].insert(0, CompletionChoice(choice, echo, logprobs))
+        else:
             forward_fields(extras, last, "prompt_logprobs")
         last.token_ids = self._take_tokens(choice)
         chunk = self._chunk(last)
         forward_fields(extras, chunk, "kv_transfer_params")
         self._add_engine_fields(chunk)
-        return [*out, chunk]
+        return [chunk]
 
     def close(self, counts: TokenCounts) -> WireEvents:
         if not self._options.include_usage:
@@ -128,10 +107,16 @@ class CompletionEmitter(CompletionDialect):
         if returned < calls:
             groups = [sorted(group, key=self._score, reverse=True)[:returned] for group in groups]
         selected = chain.from_iterable(groups)
-        completion: Completion = replace(
-            self._last, choices=[self._folds[number].build(index) for index, number in enumerate(selected)]
-        )
+        choices = [self._fold_choice(number, index) for index, number in enumerate(selected)]
+        completion: Completion = replace(self._last, choices=choices)
         return completion
+
+    def _fold_choice(self, number: int, index: int) -> CompletionChoice:
+        pieces = self._folded[number]
+        logprobs = _join_logprobs([piece.logprobs for piece in pieces if piece.logprobs is not None])
+        text, tokens = "".join([piece.text for piece in pieces]), self._fold_tokens(number)
+        choice: CompletionChoice = replace(pieces[-1], index=index, text=text, logprobs=logprobs, token_ids=tokens)
+        return choice
 
     def _echo(self, choice: int) -> str:
         return self._options.echoes[choice // self._options.calls_per_prompt] if self._options.echoes else ""
@@ -146,19 +131,6 @@ class CompletionEmitter(CompletionDialect):
         if self._usage_base is not None:
             chunk.usage = self._count_chunk(is_last=choice.finish_reason is not None)
         return chunk
-
-    def _to_chunks(self, deltas: Iterable[Delta], choice: int) -> WireEvents:
-        """Convert text deltas. Other deltas do not occur: output is not parsed here."""
-        out: WireEvents = []
-        for delta in deltas:
-            if type(delta) is Text:
-                piece = CompletionChoice(choice, delta.text)
-                if delta.logprobs:
-                    self._add_logprobs(delta, piece)
-                if self._tokens[choice]:
-                    piece.token_ids = self._take_tokens(choice)
-                out.append(self._chunk(piece))
-        return out
 
     def _add_logprobs(self, delta: Text, piece: CompletionChoice) -> None:
         choice = piece.index
@@ -206,16 +178,15 @@ def _make_logprobs(
     )
 
 
-def _extend_logprobs(logprobs: LegacyLogprobs | None, other: LegacyLogprobs) -> LegacyLogprobs:
-    """Append `other`, modifying the first argument in place."""
-    if logprobs is None:
-        return other
-    logprobs.text_offset += other.text_offset
-    logprobs.token_logprobs += other.token_logprobs
-    logprobs.tokens += other.tokens
-    if logprobs.top_logprobs is not None:
-        logprobs.top_logprobs += other.top_logprobs or ()
-    return logprobs
+def _join_logprobs(parts: Sequence[LegacyLogprobs]) -> LegacyLogprobs | None:
+    if not parts:
+        return None
+    return LegacyLogprobs(
+        text_offset=[*chain.from_iterable([part.text_offset for part in parts])],
+        token_logprobs=[*chain.from_iterable([part.token_logprobs for part in parts])],
+        tokens=[*chain.from_iterable([part.tokens for part in parts])],
+        top_logprobs=[*chain.from_iterable([part.top_logprobs or () for part in parts])] or None,
+    )
 
 
 def _parse_alternatives(entry: Any) -> dict[str, float]:

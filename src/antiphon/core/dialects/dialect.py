@@ -12,8 +12,8 @@ response. No events follow `close` or `fail`. The JSON body is the fold of the e
 `PlainTextEmitter` is the dialect for model calls of the server itself, which are not sent to any client.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Protocol, get_args
 
 from msgspec import UNSET, Struct, UnsetType
@@ -75,17 +75,8 @@ class CompletionDialect(Dialect):
     engine, which are stored per choice until they can be sent.
     """
 
-    def __init__(
-        self,
-        header: CompletionHeader,
-        choices: int,
-        include_usage: bool,
-        usage_base: int | None,
-        new_fold: Callable[[], Any],
-    ) -> None:
-        """`usage_base`: prompt tokens; if set, every chunk has the usage so far. `new_fold` creates the fold of one
-        choice, which is fed with `add`.
-        """
+    def __init__(self, header: CompletionHeader, choices: int, include_usage: bool, usage_base: int | None) -> None:
+        """`usage_base`: prompt tokens; if set, every chunk has the usage so far."""
         self._id, self._created, self._model = header.id, header.created, header.model
         self._usage: UnsetType | None = None if include_usage else UNSET  # in chunks before the last
         self._usage_base = usage_base
@@ -94,7 +85,7 @@ class CompletionDialect(Dialect):
         self._tokens: list[list[int]] = [[] for _ in range(choices)]  # not sent yet
         self._tier: wire.Tier | UnsetType = _TIERS.get(header.service_tier or "", UNSET)
         self._fingerprint: str | None = None
-        self._folds = defaultdict[int, Any](new_fold)
+        self._folded: list[list[Any]] = [[] for _ in range(choices)]  # pieces of each choice
         self._last: Any = None  # the last chunk that was folded: it has the usage and the fields of the engine
 
     def note(self, chunk: Chunk, choice: int = 0) -> None:
@@ -113,7 +104,10 @@ class CompletionDialect(Dialect):
             if not isinstance(chunk, wire.StreamFault):  # after an error there is no result
                 self._last = chunk
                 for choice in chunk.choices:  # type: ignore[attr-defined]  # a chunk of the subclass
-                    self._folds[choice.index].add(choice)
+                    self._folded[choice.index].append(choice)
+
+    def _fold_tokens(self, choice: int) -> list[int] | UnsetType:
+        return [*chain.from_iterable([piece.token_ids or () for piece in self._folded[choice]])] or UNSET
 
     def _take_tokens(self, choice: int) -> list[int] | UnsetType:
         taken, self._tokens[choice] = self._tokens[choice], []
@@ -147,12 +141,6 @@ def completion_usage(counts: TokenCounts) -> wire.CompletionUsage:
     )
 
 
-class PlainTextPiece(Struct, frozen=True):
-    """A piece of text."""
-
-    text: str
-
-
 class PlainTextResult(Struct, frozen=True, kw_only=True):
     """The complete text and its token counts."""
 
@@ -173,7 +161,7 @@ class PlainTextEmitter(Dialect):
         pass
 
     def feed(self, deltas: Iterable[Delta], choice: int = 0) -> WireEvents:
-        return [PlainTextPiece(delta.text) for delta in deltas if type(delta) is Text]
+        return [delta for delta in deltas if type(delta) is Text]
 
     def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> WireEvents:
         self._finish = finish
@@ -184,7 +172,7 @@ class PlainTextEmitter(Dialect):
         return []
 
     def fold_events(self, events: WireEvents) -> None:
-        self._pieces += [event.text for event in events if isinstance(event, PlainTextPiece)]
+        self._pieces += [event.text for event in events if isinstance(event, Text)]
 
     def result(self) -> PlainTextResult:
         return PlainTextResult(text="".join(self._pieces), counts=self._counts, truncated=self._finish == "length")
