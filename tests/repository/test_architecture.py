@@ -64,7 +64,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "parsers": [
         {"unescape", "detection", "chat", "raw"},
         {"reasoning", "harmony", "calls"},
-        {"registry", "json_repair", "partial_json", "base", "logprob_alignment", "harmony_header"},
+        {"json_repair", "partial_json", "base", "logprob_alignment", "harmony_header"},
     ],
     "engines": [
         {"factory"},
@@ -200,7 +200,7 @@ WITHOUT_IO = {"core", "parsers"}
 PLUGINS: dict[str, Callable[[ast.ClassDef], bool]] = {
     "engines": lambda node: {"generate", "capabilities"} <= _methods(node) and "members" not in _methods(node),
     "tools": lambda node: {"list_functions", "begin"} <= _methods(node),
-    "parsers": lambda node: node.name.endswith("Parser") and "Protocol" not in map(_name, node.bases),
+    "parsers": lambda node: any(_name(base) == "DelimitedCalls" for base in node.bases),
     "stores": lambda node: {"append", "tell"} <= _methods(node) or any(_name(base) == "Store" for base in node.bases),
 }
 

@@ -26,6 +26,7 @@ from antiphon.agent.tool_resolver import ServerToolCall
 from antiphon.core import deltas as dl
 from antiphon.core.deltas import Delta, ToolOutputContent
 from antiphon.core.emitter.emitter import Emitter
+from antiphon.core.emitter.response_views import list_unanswered
 from antiphon.core.prompt import TokenCounts
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types import items as it
@@ -235,9 +236,10 @@ class ToolLoop:
         The client acts if an approval was requested, if it has to run a call whose output is not awaited here, or for
         calls of its own tools such as a shell: outputs that are more than a text are never awaited.
         """
-        if approval_requested or any(isinstance(item, dl.ClientItem) for item in self._emitter.response.output):
+        output = self._emitter.response.output
+        if approval_requested or any(isinstance(item, dl.ClientItem) for item in output):
             return None
-        if calls := self._find_unanswered():
+        if calls := [item for item in list_unanswered(output) if isinstance(item, ClientCall)]:
             await self.wait_durable()
             outputs = await self._policy.wait_for_outputs(calls)
             if outputs is None:
@@ -246,14 +248,6 @@ class ToolLoop:
         elif not ran_calls:
             return None
         return await self._plan_turn()
-
-    def _find_unanswered(self) -> list[ClientCall]:
-        output = self._emitter.response.output
-        answered = {
-            item.call_id for item in output if isinstance(item, it.FunctionCallOutput | it.CustomToolCallOutput)
-        }
-        calls = [item for item in output if isinstance(item, it.FunctionCall | it.CustomToolCall)]
-        return [call for call in calls if call.call_id not in answered]
 
     async def _plan_turn(self) -> ModelCall | None:
         if self._policy.answered:

@@ -1,6 +1,6 @@
 """Model output → deltas. A parser is fed in pieces, is pure, and takes linear time.
 
-Rules for every parser (tests/contracts/test_parser.py runs them over the registry):
+Rules for every parser (tests/contracts/test_parser.py):
 - the result does not depend on where the output is cut into pieces;
 - `finish` releases text that was held back as the possible start of a marker;
 - every call that started is done by then.

@@ -5,26 +5,39 @@ strings that it searches for in them, then match the originals.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
-from msgspec import field
 from msgspec.structs import replace
 
 from antiphon.core.deltas import CallDelta, Delta, ReasoningDelta, Text
 from antiphon.core.multi_match import GAP, remove_gaps
 from antiphon.core.prompt import Chunk, Prompt
-from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
+from antiphon.parsers.base import DEFAULT_OPTIONS, Parser, ParserOptions
 from antiphon.parsers.chat import ChatParser
 from antiphon.parsers.raw import RawParser
 
 
-class _GapRemover:
-    """Removes the zero-width spaces that were inserted into control strings."""
+class _UnescapingParser:
+    """Removes the zero-width spaces that were inserted into control strings from the output of another parser."""
 
-    def __init__(self) -> None:
+    _parser_type: ClassVar[type[Parser]]
+
+    def __init__(self, prompt: Prompt, options: ParserOptions = DEFAULT_OPTIONS) -> None:
+        self._parser = self._parser_type(prompt, options)
         # last character of each text that may continue, by delta type and call key
         self._last_characters: dict[tuple[type, int], str] = {}
 
-    def remove_gaps(self, deltas: Iterable[Delta]) -> list[Delta]:
+    @property
+    def reasoning_tokens(self) -> int:
+        return self._parser.reasoning_tokens
+
+    def feed(self, chunk: Chunk) -> Sequence[Delta]:
+        return self._clean(self._parser.feed(chunk))
+
+    def finish(self) -> Sequence[Delta]:
+        return self._clean(self._parser.finish())
+
+    def _clean(self, deltas: Iterable[Delta]) -> list[Delta]:
         out: list[Delta] = []
         for delta in deltas:
             if not isinstance(delta, Text | ReasoningDelta | CallDelta):
@@ -45,27 +58,9 @@ class _GapRemover:
         return replace(delta, text=remove_gaps(text, before)) if GAP in text else delta
 
 
-class UnescapingChatParser(ChatParser):
-    """`ChatParser` for prompts with escaped control tokens."""
-
-    _gap_remover: _GapRemover = field(default_factory=_GapRemover)
-
-    def feed(self, chunk: Chunk) -> Sequence[Delta]:
-        return self._gap_remover.remove_gaps(super().feed(chunk))
-
-    def finish(self) -> Sequence[Delta]:
-        return self._gap_remover.remove_gaps(super().finish())
+class UnescapingChatParser(_UnescapingParser):
+    _parser_type = ChatParser
 
 
-class UnescapingRawParser(RawParser):
-    """`RawParser` for prompts with escaped control tokens."""
-
-    def __init__(self, prompt: Prompt, options: ParserOptions = DEFAULT_OPTIONS) -> None:
-        super().__init__(prompt, options)
-        self._gap_remover = _GapRemover()
-
-    def feed(self, chunk: Chunk) -> Sequence[Delta]:
-        return self._gap_remover.remove_gaps(super().feed(chunk))
-
-    def finish(self) -> Sequence[Delta]:
-        return self._gap_remover.remove_gaps(super().finish())
+class UnescapingRawParser(_UnescapingParser):
+    _parser_type = RawParser

@@ -17,6 +17,7 @@ from antiphon.core.prompt import Json
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import MessagePart
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
+from antiphon.render.template.tool_prompt import join_text, text_part
 from antiphon.render.tools.client_calls import client_call_arguments
 from antiphon.render.tools.offered_tools import OfferedTools
 
@@ -214,10 +215,10 @@ class _AssistantTurn(Struct):
         lines = [f"[called {call.name} with {call.arguments}]" for call, _ in self.calls]
         parts: list[Json] = []
         for call, output in self.calls:
-            parts += [_text_part(f"[{call.name} returned]"), *_to_parts(output)]
+            parts += [text_part(f"[{call.name} returned]"), *_to_parts(output)]
         return [
-            self._build_message(_join_text([*_to_parts(self.content), *map(_text_part, lines)])),
-            {"role": "user", "content": _join_text(parts)},
+            self._build_message(join_text([*_to_parts(self.content), *map(text_part, lines)], "\n")),
+            {"role": "user", "content": join_text(parts, "\n")},
         ]
 
     def _build_message(self, content: Content | None) -> Json:
@@ -229,14 +230,5 @@ class _AssistantTurn(Struct):
         return message
 
 
-def _text_part(text: str) -> Json:
-    return {"type": "text", "text": text}
-
-
 def _to_parts(content: Content | None) -> list[Json]:
-    return [_text_part(content)] if isinstance(content, str) else content or []
-
-
-def _join_text(parts: list[Json]) -> Content:
-    """Join the parts into one string if all of them are text."""
-    return "\n".join([part["text"] for part in parts]) if all(part["type"] == "text" for part in parts) else parts
+    return [text_part(content)] if isinstance(content, str) else content or []

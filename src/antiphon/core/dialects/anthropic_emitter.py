@@ -36,38 +36,6 @@ from antiphon.protocol.types.anthropic import events as wire
 from antiphon.protocol.types.anthropic.events import ContentBlockDelta, InputJsonDelta, TextDelta, ThinkingDelta
 from antiphon.protocol.types.anthropic.request import TextBlock, ThinkingBlock, ToolUseBlock
 
-
-class _BlockFold:
-    """A block in progress; its text is collected in pieces."""
-
-    def __init__(self, block: wire.OutputBlock) -> None:
-        self._block = block
-        self._pieces: list[str] = []
-        self._signature = ""
-
-    def take(self, delta: wire.BlockDelta) -> None:
-        match delta:
-            case TextDelta(text=piece) | ThinkingDelta(thinking=piece) | InputJsonDelta(partial_json=piece):
-                self._pieces.append(piece)
-            case wire.SignatureDelta(signature=signature):
-                self._signature = signature
-            case _:
-                assert_never(delta)
-
-    def build(self) -> wire.OutputBlock:
-        text = "".join(self._pieces)
-        match self._block:
-            case TextBlock():
-                return TextBlock(text=text)
-            case ThinkingBlock():
-                return ThinkingBlock(thinking=text, signature=self._signature)
-            case ToolUseBlock():
-                parsed = parse_object(text)
-                return replace(self._block, input=parse_truncated_object(text) or {} if parsed is None else parsed)
-            case _:
-                assert_never(self._block)
-
-
 NewId = Callable[[Prefix], str]
 
 
@@ -98,7 +66,7 @@ class AnthropicEmitter(Dialect):
         self._has_refusal = False
         self._stop_sequence: str | None = None  # the stop sequence that ended the output
         self._reason: wire.StopReason = "end_turn"
-        self._folds: list[_BlockFold] = []
+        self._folded: list[tuple[wire.OutputBlock, list[wire.BlockDelta]]] = []
         self._end: wire.MessageDelta | None = None  # the end that was folded
 
     def begin(self) -> WireEvents:
@@ -138,15 +106,15 @@ class AnthropicEmitter(Dialect):
         for event in events:
             match event:
                 case ContentBlockDelta(index=index, delta=delta):
-                    self._folds[index].take(delta)
+                    self._folded[index][1].append(delta)
                 case wire.ContentBlockStart(content_block=block):
-                    self._folds.append(_BlockFold(block))
+                    self._folded.append((block, []))
                 case wire.MessageDelta():
                     self._end = event
 
     def result(self) -> wire.AnthropicMessage:
         assert self._end is not None
-        content, stopped = [block.build() for block in self._folds], self._end.delta
+        content, stopped = [_fold_block(block, deltas) for block, deltas in self._folded], self._end.delta
         return replace(self._message, content=content, usage=self._end.usage, **asdict(stopped))
 
     def _take_delta(self, delta: Delta, out: WireEvents) -> None:
@@ -293,3 +261,27 @@ def _usage(counts: TokenCounts) -> wire.MessageUsage:
         if counts.reasoning_tokens
         else UNSET,
     )
+
+
+def _fold_block(block: wire.OutputBlock, deltas: Iterable[wire.BlockDelta]) -> wire.OutputBlock:
+    pieces: list[str] = []
+    signature = ""
+    for delta in deltas:
+        match delta:
+            case TextDelta(text=piece) | ThinkingDelta(thinking=piece) | InputJsonDelta(partial_json=piece):
+                pieces.append(piece)
+            case wire.SignatureDelta():
+                signature = delta.signature
+            case _:
+                assert_never(delta)
+    text = "".join(pieces)
+    match block:
+        case TextBlock():
+            return TextBlock(text=text)
+        case ThinkingBlock():
+            return ThinkingBlock(thinking=text, signature=signature)
+        case ToolUseBlock():
+            parsed = parse_object(text)
+            return replace(block, input=parse_truncated_object(text) or {} if parsed is None else parsed)
+        case _:
+            assert_never(block)

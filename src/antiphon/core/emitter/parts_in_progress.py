@@ -5,7 +5,7 @@ with the complete content. Pieces are collected in lists and joined at the end: 
 with every delta.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -93,13 +93,13 @@ class OpenText(Struct, eq=False):
 class PartKind(Struct, frozen=True):
     """Content type and events of a part other than text. `field` holds the text in the content and in `done`."""
 
-    content: type[RefusalPart | ReasoningText | SummaryText]
+    content: Callable[..., RefusalPart | ReasoningText | SummaryText]
     field: str
-    delta: type[ev.Event]
-    done: type[ev.Event]
+    delta: Callable[..., ev.Event]
+    done: Callable[..., ev.Event]
     index: str = "content_index"
-    added: type[ev.Event] = ev.ContentPartAdded
-    part_done: type[ev.Event] = ev.ContentPartDone
+    added: Callable[..., ev.Event] = ev.ContentPartAdded
+    part_done: Callable[..., ev.Event] = ev.ContentPartDone
 
 
 REFUSAL: Final = PartKind(RefusalPart, "refusal", ev.RefusalDelta, ev.RefusalDone)

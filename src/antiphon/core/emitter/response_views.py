@@ -60,9 +60,13 @@ _OUTPUT_TYPES: Final = {
 
 def required_input(output: Sequence[it.OutputItem]) -> list[Json]:
     """Return stubs of the call outputs and approval responses that the client must send."""
+    return [stub for item in list_unanswered(output) if (stub := _stub(item))]
+
+
+def list_unanswered(output: Sequence[it.OutputItem]) -> list[it.OutputItem]:
+    """Return the items without the calls whose output follows."""
     answered = {item.call_id for item in output if isinstance(item, it.FunctionCallOutput | it.CustomToolCallOutput)}
-    waiting = [item for item in output if getattr(item, "call_id", UNSET) not in answered]
-    return [stub for item in waiting if (stub := _stub(item))]
+    return [item for item in output if getattr(item, "call_id", UNSET) not in answered]
 
 
 def _stub(item: it.OutputItem) -> Json | None:

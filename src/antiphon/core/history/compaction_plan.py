@@ -20,7 +20,14 @@ from antiphon.core.history.compaction import (
     is_directive,
     is_summary,
 )
-from antiphon.core.history.history import History, answered_call_id, group_units, is_call, is_output, is_user_message
+from antiphon.core.history.history import (
+    History,
+    group_units,
+    is_output,
+    is_user_message,
+    reference_ids,
+    referenced_id,
+)
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.items import InputItem, Message
 from antiphon.protocol.types.parts import InputFile, InputImage, InputText, OutputText, PlainText
@@ -136,17 +143,11 @@ def _is_answer(item: InputItem) -> bool:
 
 def _find_pending_calls(items: Sequence[InputItem]) -> set[int]:
     """Find calls and approval requests that still await an answer: no user message came after them."""
-    answered = {answered_call_id(item) for item in items}
-    answered |= {item.approval_request_id for item in items if isinstance(item, it.McpApprovalResponse)}
+    answered = {referenced_id(item) for item in items}
     found: set[int] = set()
     for index, item in enumerate(items):
         if is_user_message(item):
             found.clear()
-        ids: set[object] = set()
-        if isinstance(item, it.McpApprovalRequest):
-            ids = {item.id}
-        elif is_call(item) and item.call_id is not None:
-            ids = {item.call_id, item.id} if isinstance(item, it.LocalShellCall) else {item.call_id}
-        if ids and answered.isdisjoint(ids):
+        if (ids := reference_ids(item)) and answered.isdisjoint(ids):
             found.add(index)
     return found

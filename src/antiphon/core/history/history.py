@@ -103,14 +103,14 @@ def group_units(history: History) -> list[list[int]]:
     unit_by_id: dict[str, list[int]] = {}  # unit of each call or approval request
     previous: InputItem | None = None
     for index, item in enumerate(history.items):
-        unit = unit_by_id.get(_referenced_id(item) or "")
+        unit = unit_by_id.get(referenced_id(item) or "")
         if unit is None and found and _continues(previous, item):
             unit = found[-1]
         if unit is None:
             unit = []
             found.append(unit)
         unit.append(index)
-        for item_id in _reference_ids(item):
+        for item_id in reference_ids(item):
             unit_by_id[item_id] = unit
         previous = item
     return found
@@ -120,7 +120,7 @@ def _continues(previous: InputItem | None, item: InputItem) -> bool:
     return isinstance(previous, it.Reasoning) or (is_call(previous) and is_call(item))
 
 
-def _reference_ids(item: InputItem) -> tuple[str, ...]:
+def reference_ids(item: InputItem) -> tuple[str, ...]:
     """Return the ids by which other items may refer to this item."""
     if isinstance(item, it.McpApprovalRequest):
         return () if item.id is UNSET else (item.id,)
@@ -131,7 +131,7 @@ def _reference_ids(item: InputItem) -> tuple[str, ...]:
     return (item.call_id,)
 
 
-def _referenced_id(item: InputItem) -> str | None:
+def referenced_id(item: InputItem) -> str | None:
     if isinstance(item, (it.McpApprovalResponse, it.McpCall)):
         return item.approval_request_id
     return answered_call_id(item)
@@ -171,7 +171,7 @@ def _check_pairs(history: History) -> None:
         if type(item) is Message:
             continue
         resolved = resolved and type(item) is not ItemReference
-        if ids := _reference_ids(item):
+        if ids := reference_ids(item):
             seen, field = (calls, "call_id") if is_call(item) else (requests, "id")
             if ids[0] in seen:
                 raise InvalidValue(f"The {field} {ids[0]!r} is used twice.", param=history.param(index, f".{field}"))

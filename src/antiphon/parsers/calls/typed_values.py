@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from functools import cache
 from json.encoder import encode_basestring
 from sys import maxunicode
-from types import NoneType
 from typing import Any, Final
 
 from antiphon.core.prompt import Json
 from antiphon.core.stop_strings import measure_overlap
 from antiphon.parsers.json_repair import JSON_NUMBER, JsonRepair, match_end
-from antiphon.protocol.schemas.schema_edits import find_reference
+from antiphon.protocol.schemas.schema_edits import find_reference, json_type
 
 ANY: Final[frozenset[str]] = frozenset()  # the type is unknown
 TEXT: Final = frozenset({"string"})
@@ -83,13 +82,6 @@ def _combine_types(alternatives: list[frozenset[str]], all_hold: bool) -> frozen
     if all_hold:
         alternatives = [alternative for alternative in alternatives if alternative is not ANY]
     return ANY if not alternatives or ANY in alternatives else frozenset().union(*alternatives)
-
-
-_JSON_TYPES: Final = {bool: "boolean", NoneType: "null", str: "string", int: "number", float: "number", list: "array"}
-
-
-def json_type(value: object) -> str:
-    return _JSON_TYPES.get(type(value), "object")
 
 
 _FIRST_CHARS: Final = {

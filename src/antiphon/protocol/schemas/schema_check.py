@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from antiphon.protocol.schemas.schema_edits import json_type
+
 Json = dict[str, Any]
 
 MAX_CACHED_SCHEMAS: Final = 512  # compiled schemas in the cache
@@ -92,22 +94,5 @@ def _decode_as(text: str, types: frozenset[str]) -> Any:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):
         return text
-    return value if not types.isdisjoint(_json_types(value)) else text
-
-
-def _json_types(value: Any) -> tuple[str, ...]:
-    match value:
-        case None:
-            return ("null",)
-        case bool():
-            return ("boolean",)
-        case int():
-            return "integer", "number"
-        case float():
-            return ("number",)
-        case list():
-            return ("array",)
-        case dict():
-            return ("object",)
-        case _:
-            return ()
+    kinds = {json_type(value), "integer" if type(value) is int else ""} - {"string"}
+    return text if types.isdisjoint(kinds) else value

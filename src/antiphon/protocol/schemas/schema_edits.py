@@ -1,6 +1,7 @@
-"""Edits of JSON schemas for grammar engines, and the references within a schema."""
+"""Edits of JSON schemas for grammar engines, the references within a schema, and the types of values."""
 
 from collections.abc import Callable
+from types import NoneType
 from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
@@ -29,3 +30,10 @@ def find_reference(reference: str, root: Any) -> Any:
     for step in reference.removeprefix("#").split("/")[1:]:
         found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
     return found
+
+
+_JSON_TYPES: Final = {bool: "boolean", NoneType: "null", str: "string", int: "number", float: "number", list: "array"}
+
+
+def json_type(value: object) -> str:
+    return _JSON_TYPES.get(type(value), "object")

@@ -9,7 +9,7 @@ one: in JSON the `<` of a marker is written as `\u003c`, and in any other text a
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, Final
 
@@ -77,7 +77,7 @@ def _add_to_system(messages: list[Json], section: str) -> list[Json]:
     if not messages or messages[0]["role"] not in ("system", "developer"):
         return [{"role": "system", "content": section}, *messages]
     head = messages[0]
-    return [{**head, "content": _join_text([*_to_parts(head["content"]), _text_part(f"\n\n{section}")])}, *messages[1:]]
+    return [{**head, "content": join_text([*_to_parts(head["content"]), text_part(f"\n\n{section}")])}, *messages[1:]]
 
 
 def _rewrite_messages(messages: Iterable[Json]) -> Iterable[Json]:
@@ -85,13 +85,13 @@ def _rewrite_messages(messages: Iterable[Json]) -> Iterable[Json]:
     for are_outputs, run in groupby(messages, key=lambda message: message["role"] == "tool"):
         if are_outputs:
             parts = [part for message in run for part in _output_parts(message["content"])]
-            yield {"role": "user", "content": _join_text([*parts[:-1], _text_part(parts[-1]["text"].rstrip("\n"))])}
+            yield {"role": "user", "content": join_text([*parts[:-1], text_part(parts[-1]["text"].rstrip("\n"))])}
         else:
             yield from map(_rewrite_message, run)
 
 
 def _output_parts(content: Any) -> list[Json]:
-    return [_text_part("<tool_response>\n"), *_escape_content(content), _text_part("\n</tool_response>\n")]
+    return [text_part("<tool_response>\n"), *_escape_content(content), text_part("\n</tool_response>\n")]
 
 
 def _rewrite_message(message: Json) -> Json:
@@ -100,8 +100,8 @@ def _rewrite_message(message: Json) -> Json:
     others = {key: value for key, value in message.items() if key != "tool_calls"}
     parts = _escape_content(message["content"])
     if calls:
-        parts.append(_text_part(f"\n{calls}" if parts else calls))
-    return {**others, "content": _join_text(parts)}
+        parts.append(text_part(f"\n{calls}" if parts else calls))
+    return {**others, "content": join_text(parts)}
 
 
 def _call_text(function: Json) -> str:
@@ -123,23 +123,22 @@ def _escape_content(content: Any) -> list[Json]:
     for is_text, run in groupby(_to_parts(content), key=lambda part: part["type"] == "text"):
         parts = list(run)
         escaped += (
-            [_text_part(_MARKER_MATCHER.insert_gaps("".join([part["text"] for part in parts])))] if is_text else parts
+            [text_part(_MARKER_MATCHER.insert_gaps("".join([part["text"] for part in parts])))] if is_text else parts
         )
     return escaped
 
 
 def _to_parts(content: Any) -> list[Json]:
     if isinstance(content, str):
-        return [_text_part(content)] if content else []
+        return [text_part(content)] if content else []
     return list(content or ())
 
 
-def _join_text(parts: Sequence[Json]) -> str | list[Json]:
+def join_text(parts: list[Json], separator: str = "") -> str | list[Json]:
     """Join the parts into one string if all of them are text."""
-    if all(part["type"] == "text" for part in parts):
-        return "".join([part["text"] for part in parts])
-    return list(parts)
+    is_text = all(part["type"] == "text" for part in parts)
+    return separator.join([part["text"] for part in parts]) if is_text else parts
 
 
-def _text_part(text: str) -> Json:
+def text_part(text: str) -> Json:
     return {"type": "text", "text": text}

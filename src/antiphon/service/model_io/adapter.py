@@ -25,8 +25,10 @@ from antiphon.core.prompt import (
     StructuralTag,
 )
 from antiphon.engines.base import Capabilities
-from antiphon.parsers.base import DEFAULT_OPTIONS, ParserOptions
+from antiphon.parsers.base import DEFAULT_OPTIONS, Parser, ParserOptions
+from antiphon.parsers.chat import ChatParser
 from antiphon.parsers.detection import ModelOutputFormat
+from antiphon.parsers.unescape import UnescapingChatParser
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat, StructuralTagFormat, TextFormat
 from antiphon.protocol.types.shared_list import derive
@@ -50,7 +52,7 @@ Now = Callable[[], datetime]
 class OutputSpec(Struct, frozen=True, kw_only=True):
     """Constraint and parser options for the output of a prompt."""
 
-    parser: str  # a name in parsers/registry.py
+    parser: type[Parser]
     parser_options: ParserOptions = DEFAULT_OPTIONS
     constraint: Constraint | None = None
     stop_token_ids: tuple[int, ...] = ()  # tokens that end the answer, besides those that the client named
@@ -95,8 +97,8 @@ def find_constraint_kinds(capabilities: Capabilities) -> frozenset[ConstraintKin
     return frozenset([kind for field, kind in fields.items() if field in capabilities.supported_fields])
 
 
-_PLAIN_OUTPUT = OutputSpec(parser="chat")
-_UNESCAPED_OUTPUT = OutputSpec(parser="unbroken chat")
+_PLAIN_OUTPUT = OutputSpec(parser=ChatParser)
+_UNESCAPED_OUTPUT = OutputSpec(parser=UnescapingChatParser)
 
 
 class ChatModelAdapter:
@@ -125,7 +127,7 @@ class ChatModelAdapter:
             return _UNESCAPED_OUTPUT if changed else _PLAIN_OUTPUT  # the usual case
         output_constraint = make_constraint(self._request)
         return OutputSpec(
-            parser="unbroken chat" if changed else "chat",
+            parser=UnescapingChatParser if changed else ChatParser,
             parser_options=self._make_parser_options(chat),
             constraint=output_constraint,
             enforced=frozenset() if output_constraint is None else frozenset({"form"}),

@@ -22,6 +22,7 @@ from antiphon.parsers.calls.base import CallShape, GrammarRequest, ReasoningPref
 from antiphon.parsers.calls.grammar import JSON_LIST, MAX_CALLS, write_grammar
 from antiphon.parsers.calls.registry import FORMATS
 from antiphon.parsers.detection import ModelOutputFormat
+from antiphon.parsers.raw import RawParser
 from antiphon.parsers.reasoning import REASONING_FORMATS
 from antiphon.protocol.schemas.schema_edits import edit_keywords
 from antiphon.protocol.types.request import CreateResponse
@@ -174,7 +175,7 @@ def _make_constrained(
     parser_options: ParserOptions, output_constraint: Constraint | None, *parts: Literal["calls", "form"]
 ) -> OutputSpec:
     return OutputSpec(
-        parser="raw", parser_options=parser_options, constraint=output_constraint, enforced=frozenset(parts)
+        parser=RawParser, parser_options=parser_options, constraint=output_constraint, enforced=frozenset(parts)
     )
 
 

@@ -12,6 +12,8 @@ from antiphon.core.prompt import ChatPrompt, Constraint, Json, Prompt
 from antiphon.engines.base import Capabilities
 from antiphon.errors import StartupError, UnsupportedParameter
 from antiphon.parsers.base import ParserOptions
+from antiphon.parsers.harmony import HarmonyParser
+from antiphon.parsers.raw import RawParser
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import StructuralTagFormat
 from antiphon.render.harmony.renderer import render_harmony
@@ -65,10 +67,10 @@ class HarmonyModelAdapter:
         constrained = self._constrain(chat)
         output_constraint = self._make_constraint(constrained)
         if self._request.skip_special_tokens is False:
-            return OutputSpec(parser="raw", constraint=output_constraint, stop_token_ids=STOP_TOKENS)
+            return OutputSpec(parser=RawParser, constraint=output_constraint, stop_token_ids=STOP_TOKENS)
         parser_options = self._make_parser_options(chat)
         return OutputSpec(
-            parser="harmony",
+            parser=HarmonyParser,
             parser_options=parser_options,
             constraint=output_constraint,
             stop_token_ids=STOP_TOKENS,

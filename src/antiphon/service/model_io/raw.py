@@ -9,7 +9,9 @@ from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.calls.registry import FORMATS
 from antiphon.parsers.detection import ModelOutputFormat
+from antiphon.parsers.raw import RawParser
 from antiphon.parsers.reasoning import REASONING_FORMATS, close_reasoning, opens_reasoning
+from antiphon.parsers.unescape import UnescapingRawParser
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.control_token_escape import escape_control_tokens, escape_reasoning_markers
 from antiphon.render.template.template import build_effort_variables, find_effort_variables, render_text, supports_tools
@@ -74,7 +76,7 @@ class RawModelAdapter:
         return self._check_reasoning(render_text(self._template, self._add_effort(chat, self._template), now()))
 
     def make_output_spec(self, chat: ChatPrompt, prompt: Prompt) -> OutputSpec:
-        parser = "unbroken raw" if self._changed else "raw"
+        parser = UnescapingRawParser if self._changed else RawParser
         if self._request.skip_special_tokens is False:  # the client gets the raw text
             return OutputSpec(parser=parser, constraint=make_constraint(self._request))
         spec = self._constraints.build(chat, self._make_parser_options(chat), self._opens_reasoning)

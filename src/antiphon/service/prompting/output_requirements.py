@@ -10,7 +10,6 @@ from antiphon.core.prompt import ChatPrompt, Json, Prompt
 from antiphon.errors import BadRequest, InvalidValue
 from antiphon.parsers.base import Parser
 from antiphon.parsers.calls.grammar import strip_lookaround
-from antiphon.parsers.registry import load_parser
 from antiphon.protocol.schemas.grammars import find_grammar_error, has_lark
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat, TextFormat
@@ -126,4 +125,4 @@ class RetryPromptBuilder:
             output_spec = self._adapter.make_output_spec(chat, prompt)
         except BadRequest:
             prompt = self._prompt
-        return prompt, load_parser(output_spec.parser)(prompt, output_spec.parser_options)
+        return prompt, output_spec.parser(prompt, output_spec.parser_options)

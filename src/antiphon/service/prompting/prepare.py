@@ -18,7 +18,6 @@ from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.history.history import NO_TOOL_OUTPUTS, History, count_droppable, drop_oldest, make_history
 from antiphon.core.prompt import GenerationRequest, Prompt, Sampling, TokenPrompt
 from antiphon.errors import ContextTooLong, UnsupportedParameter
-from antiphon.parsers.registry import load_parser
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import Compaction, InputItem
 from antiphon.protocol.types.request import CreateResponse
@@ -136,7 +135,7 @@ class _PromptFitter(Struct, eq=False):
         return PreparedPrompt(
             engine=target.served.engine,
             generation=self._make_generation(prompt, tokens, output_spec),
-            parser=load_parser(output_spec.parser)(prompt, output_spec.parser_options),
+            parser=output_spec.parser(prompt, output_spec.parser_options),
             parser_options=output_spec.parser_options,
             tool_resolver=ToolCallResolver(offered.offers, request.parallel_tool_calls),
             retry_policy=retry_policy,

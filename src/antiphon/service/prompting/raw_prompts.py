@@ -4,7 +4,7 @@ from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.prompt import GenerationRequest, TextPrompt, TokenPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.errors import ContextTooLong, UnsupportedParameter
-from antiphon.parsers.registry import load_parser
+from antiphon.parsers.raw import RawParser
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.service.model_io.adapter import make_constraint, make_sampling
 from antiphon.service.model_io.served_model import ModelTarget, OutputTokenLimits, ServedModel
@@ -43,7 +43,7 @@ async def prepare_prompt(
     return PreparedPrompt(
         engine=served.engine,
         generation=apply_engine_fields(tenant, request, generation),
-        parser=load_parser("raw")(prompt),
+        parser=RawParser(prompt),
         tool_resolver=ToolCallResolver({}),
         ignored=(),
         tokens=tokens,
