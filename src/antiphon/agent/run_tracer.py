@@ -10,7 +10,7 @@ with tracer.start_tool(kind, call) as trace: …
 tracer.end(status, model, counts, error)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import time
 from typing import Any, Self, TypeVar
 
@@ -18,7 +18,7 @@ from msgspec.json import encode
 
 from antiphon.core.prompt import ChatPrompt, Chunk, FinishKind, GenerationRequest, Prompt, TextPrompt, TokenCounts
 from antiphon.errors import AntiphonError
-from antiphon.observe.spans import ActiveSpan, AttributeValue, Tracer
+from antiphon.observe.spans import ActiveSpan, AttributeValue, Kind, Tracer
 from antiphon.tools.base import ModelToolCall
 
 T = TypeVar("T")
@@ -28,31 +28,47 @@ _MAX_CHUNKS = 100_000  # retained per call; later chunks are dropped
 _MAX_ATTRIBUTE_CHARS = 32 * 1024  # collectors reject attributes that are much longer
 
 
-class CallTrace:
+class _Trace:
+    """Timing of an operation, and its span if there is a tracer: the current span from now to the end."""
+
+    def __init__(
+        self, tracer: Tracer | None, name: str, kind: Kind, attributes: Mapping[str, AttributeValue | None]
+    ) -> None:
+        self.started_at = time()
+        self.ended_at: float | None = None
+        self.error = ""  # error code
+        present = {key: value for key, value in attributes.items() if value is not None}
+        self._span = None if tracer is None else ActiveSpan(tracer, name, kind, present).__enter__()
+
+    def _end(self, error: str, attributes: Mapping[str, AttributeValue]) -> None:
+        self.ended_at, self.error = time(), error
+        if self._span is not None:
+            span = self._span.span
+            span.attributes |= attributes
+            if error:
+                span.error = span.attributes["error.type"] = error
+            self._span.__exit__(None, None, None)
+
+
+class CallTrace(_Trace):
     """Trace of one model call."""
 
     def __init__(self, engine: str, generation: GenerationRequest, retain_chunks: bool, tracer: Tracer | None) -> None:
+        super().__init__(tracer, *_describe_request(engine, generation))
         self.engine = engine
         self.generation = generation
-        self.started_at = time()
         self.ready_at: float | None = None  # when the call got its slot of the model
         self.first_at: float | None = None
-        self.ended_at: float | None = None
         self.finish: FinishKind | None = None
         self.counts = TokenCounts()
-        self.error = ""
         self.chunks: list[Chunk] = []
-        self._tracer = tracer
-        self._retain_chunks = retain_chunks or (tracer is not None and tracer.content)
-        name, attributes = _describe_request(engine, generation)
-        self._span = None if tracer is None else ActiveSpan(tracer, name, "client", attributes).__enter__()
+        self._exports_content = tracer is not None and tracer.content
+        self._retain_chunks = retain_chunks or self._exports_content
 
     def end(self, finish: FinishKind | None, counts: TokenCounts, error: BaseException | None) -> None:
-        self.ended_at, self.finish, self.counts = time(), finish, counts
-        self.error = "" if error is None else getattr(error, "code", None) or type(error).__name__
-        if self._span is not None:
-            self._set_attributes(self._span)
-            self._span.__exit__(None, None, None)
+        self.finish, self.counts = finish, counts
+        code = "" if error is None else getattr(error, "code", None) or type(error).__name__
+        self._end(code, {} if self._span is None else self._describe_end())
 
     def wrap_feed(self, feed: Callable[[list[Chunk]], list[T]]) -> Callable[[list[Chunk]], list[T]]:
         """Wrap `feed` so that the time of the first chunk and, if requested, the chunks are recorded."""
@@ -66,52 +82,45 @@ class CallTrace:
 
         return feed_and_record
 
-    def _set_attributes(self, span: ActiveSpan) -> None:
-        attributes = span.span.attributes
-        attributes |= _usage_attributes(self.counts)
+    def _describe_end(self) -> dict[str, AttributeValue]:
+        attributes = _usage_attributes(self.counts)
         attributes["gen_ai.response.model"] = self.generation.model
         if self.finish is not None:
             attributes["gen_ai.response.finish_reasons"] = [self.finish]
         if self.first_at is not None:
             attributes["gen_ai.response.time_to_first_chunk"] = self.first_at - self.started_at
-        if self._tracer is not None and self._tracer.content:
+        if self._exports_content:
             attributes["gen_ai.input.messages"] = _encode_bounded(_input_messages(self.generation.prompt))
             attributes["gen_ai.output.messages"] = _encode_bounded(_output_messages(self.chunks, self.finish))
-        _set_error(span, self.error)
+        return attributes
 
 
-class ToolCallTrace:
+class ToolCallTrace(_Trace):
     """Trace of one tool call that the server runs."""
 
     def __init__(self, kind: str, call: ModelToolCall, tracer: Tracer | None) -> None:
         self.kind = kind
         self.call = call
-        self.started_at = time()
-        self.ended_at: float | None = None
         self.outcome = ""
-        attributes: dict[str, AttributeValue] = {
+        exports_content = tracer is not None and tracer.content
+        attributes: dict[str, AttributeValue | None] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.name,
             "gen_ai.tool.type": "extension" if kind == "mcp" else "function",
             "gen_ai.tool.call.id": call.id,
+            "gen_ai.tool.call.arguments": call.arguments[:_MAX_ATTRIBUTE_CHARS] if exports_content else None,
         }
-        if tracer is not None and tracer.content:
-            attributes["gen_ai.tool.call.arguments"] = call.arguments[:_MAX_ATTRIBUTE_CHARS]
-        self._span = None if tracer is None else ActiveSpan(tracer, f"execute_tool {call.name}", "internal", attributes)
+        super().__init__(tracer, f"execute_tool {call.name}", "internal", attributes)
 
     def __enter__(self) -> Self:
-        if self._span is not None:
-            self._span.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self.ended_at = time()
-        if self._span is not None:
-            _set_error(self._span, self.outcome if self.outcome != "completed" else "")
-            self._span.__exit__(kind, error, trace)
+        outcome = "" if self.outcome == "completed" else self.outcome
+        self._end(outcome or ("" if kind is None else kind.__name__), {})
 
 
-class RunTracer:
+class RunTracer(_Trace):
     """Trace of one run.
 
     `retain_chunks`: keep the model output. `on_end` is called with this tracer at the end.
@@ -120,26 +129,19 @@ class RunTracer:
     def __init__(
         self, response_id: str, tracer: Tracer | None, retain_chunks: bool, on_end: "OnEnd | None" = None
     ) -> None:
+        attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.provider.name": "antiphon",
+            "gen_ai.response.id": response_id or None,
+        }
+        super().__init__(tracer, "invoke_agent", "internal", attributes)
         self.id = response_id
-        self.started_at = time()
-        self.ended_at: float | None = None
         self.calls: list[CallTrace] = []
         self.tools: list[ToolCallTrace] = []
         self.status = ""  # at the end
-        self.error = ""  # error code
         self._tracer = tracer
         self._retain_chunks = retain_chunks
         self._on_end = on_end
-        self._span: ActiveSpan | None = None
-        if tracer is not None:
-            attributes: dict[str, AttributeValue] = {
-                "gen_ai.operation.name": "invoke_agent",
-                "gen_ai.provider.name": "antiphon",
-            }
-            if response_id:
-                attributes["gen_ai.response.id"] = response_id
-            self._span = ActiveSpan(tracer, "invoke_agent", "internal", attributes)
-            self._span.__enter__()
 
     def start_call(self, engine: str, generation: GenerationRequest) -> CallTrace:
         self.calls.append(trace := CallTrace(engine, generation, self._retain_chunks, self._tracer))
@@ -153,15 +155,12 @@ class RunTracer:
         """Record the end. Only the first call counts."""
         if self.ended_at is not None:
             return
-        self.status, self.error, self.ended_at = status, "" if error is None else error.code or "", time()
-        if (span := self._span) is not None:
-            attributes = span.span.attributes
-            attributes |= _usage_attributes(counts)
-            attributes["antiphon.response.status"] = status
-            if model:
-                attributes["gen_ai.request.model"] = attributes["gen_ai.response.model"] = model
-            _set_error(span, self.error)
-            span.__exit__(None, None, None)
+        self.status = status
+        attributes = _usage_attributes(counts)
+        attributes["antiphon.response.status"] = status
+        if model:
+            attributes["gen_ai.request.model"] = attributes["gen_ai.response.model"] = model
+        self._end("" if error is None else error.code or "", attributes)
         if self._on_end is not None:
             self._on_end(self)
 
@@ -177,12 +176,6 @@ def _usage_attributes(counts: TokenCounts) -> dict[str, AttributeValue]:
     }
 
 
-def _set_error(span: ActiveSpan, error: str) -> None:
-    if error:
-        span.span.error = error
-        span.span.attributes["error.type"] = error
-
-
 def _encode_bounded(value: object) -> str:
     try:
         return encode(value)[:_MAX_ATTRIBUTE_CHARS].decode("utf-8", "ignore")
@@ -190,11 +183,14 @@ def _encode_bounded(value: object) -> str:
         return ""
 
 
-def _describe_request(engine: str, generation: GenerationRequest) -> tuple[str, dict[str, AttributeValue]]:
-    """Return the name of the span and the attributes that are available before the call."""
+def _describe_request(engine: str, generation: GenerationRequest) -> tuple[str, Kind, dict[str, AttributeValue | None]]:
+    """Return the name and kind of the span and the attributes that are available before the call."""
     operation = "chat" if isinstance(generation.prompt, ChatPrompt) else "text_completion"
     sampling = generation.sampling
-    options = {
+    attributes: dict[str, AttributeValue | None] = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": engine,
+        "gen_ai.request.model": generation.model,
         "gen_ai.request.max_tokens": sampling.max_tokens,
         "gen_ai.request.temperature": sampling.temperature,
         "gen_ai.request.top_p": sampling.top_p,
@@ -203,13 +199,7 @@ def _describe_request(engine: str, generation: GenerationRequest) -> tuple[str, 
         "gen_ai.request.frequency_penalty": sampling.frequency_penalty,
         "gen_ai.request.presence_penalty": sampling.presence_penalty,
     }
-    attributes: dict[str, AttributeValue] = {
-        "gen_ai.operation.name": operation,
-        "gen_ai.provider.name": engine,
-        "gen_ai.request.model": generation.model,
-        **{name: value for name, value in options.items() if value is not None},
-    }
-    return f"{operation} {generation.model}", attributes
+    return f"{operation} {generation.model}", "client", attributes
 
 
 def _input_messages(prompt: Prompt) -> list[Json]:

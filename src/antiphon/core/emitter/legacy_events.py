@@ -38,31 +38,23 @@ class LegacyEventAdapter:
 
     def __init__(self, names: ReasoningNames, legacy: LegacyEvents, context: LegacyEventContext) -> None:
         self._renames = _RENAMES[names]
-        self._legacy = _LegacyEventInserter(context, legacy == "strings") if legacy != "off" else None
-        self._after = context.after_sequence
+        self._legacy = legacy
+        self._context = context
+        self._response_id = ""
+        self._calls: dict[str, Json] = {}  # fields sent with each piece of arguments, by item id
 
     def __call__(self, events: list[Event]) -> list[Event]:
         out: list[Event] = []
         for index, event in enumerate(events):
             rename = self._renames.get(type(event))
             adapted = [event if rename is None else rename(event)]
-            if self._legacy is not None:
-                adapted = [*self._legacy.expand(adapted[0], events, index)]
-            if event.sequence_number > self._after:
+            if self._legacy != "off":
+                adapted = [*self._expand(adapted[0], events, index)]
+            if event.sequence_number > self._context.after_sequence:
                 out += adapted
         return out
 
-
-class _LegacyEventInserter:
-    """Adds legacy events to a stream."""
-
-    def __init__(self, context: LegacyEventContext, strings: bool) -> None:
-        self._context = context
-        self._strings = strings
-        self._response_id = ""
-        self._calls: dict[str, Json] = {}  # fields sent with each piece of arguments, by item id
-
-    def expand(self, renamed: Event, events: Sequence[Event], index: int) -> Iterator[Event]:
+    def _expand(self, renamed: Event, events: Sequence[Event], index: int) -> Iterator[Event]:
         """Yield an event and those that accompany it.
 
         `events` are those emitted together, `index` the current one, and `renamed` is that event under its adapted
@@ -100,7 +92,7 @@ class _LegacyEventInserter:
 
     def _call_delta(self, item_id: str, arguments: str) -> Event:
         call: Any = {"type": "tool_call", **self._calls[item_id], "arguments": arguments}
-        content = [msgspec.json.encode(call).decode() if self._strings else call]
+        content = [msgspec.json.encode(call).decode() if self._legacy == "strings" else call]
         return older.ToolCallDelta(
             response=older.ResponseRef(id=self._response_id), delta=older.CallsDelta(content=content)
         )
