@@ -4,6 +4,7 @@ The declared type is ignored; only the headers count, and of several sizes the l
 that much. The time is linear; files with an absurd number of pieces are rejected.
 """
 
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ class ImageInfo(Struct, frozen=True):
 
 def read_image_info(body: bytes) -> ImageInfo:
     """Read an image header. Raises UnreadableMedia if the type is unknown or the image is broken."""
-    reader = _find_reader(body)
+    reader = next((read for head, read in _READERS if head.match(body)), None)
     if reader is None:
         raise UnreadableMedia("It is not a PNG, JPEG, GIF or WebP image.")
     try:
@@ -42,18 +43,6 @@ def read_image_info(body: bytes) -> ImageInfo:
     if image is None or not (image.width and image.height):
         raise UnreadableMedia("The image is broken.")
     return image
-
-
-def _find_reader(body: bytes) -> Callable[[bytes], ImageInfo] | None:
-    if body.startswith(b"\x89PNG\r\n\x1a\n"):
-        return _read_png
-    if body.startswith(b"\xff\xd8\xff"):
-        return _read_jpeg
-    if body.startswith((b"GIF87a", b"GIF89a")):
-        return _read_gif
-    if body.startswith(b"RIFF") and body[8:12] == b"WEBP":
-        return _read_webp
-    return None
 
 
 class _BrokenImage(ValueError):
@@ -228,3 +217,11 @@ def _webp_size(body: bytes, name: bytes, start: int) -> tuple[int, int]:
             width, height = struct.unpack("<HH", _slice_exact(head, 6, 4))
             return width & 0x3FFF, height & 0x3FFF
     return 0, 0
+
+
+_READERS: Final[tuple[tuple[re.Pattern[bytes], Callable[[bytes], ImageInfo]], ...]] = (
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), _read_png),
+    (re.compile(rb"\xff\xd8\xff"), _read_jpeg),
+    (re.compile(rb"GIF8[79]a"), _read_gif),
+    (re.compile(rb"RIFF....WEBP", re.DOTALL), _read_webp),
+)

@@ -214,8 +214,9 @@ def detect_output_format(
     if _is_harmony(choice, _find_family(architecture or model), "" if architecture else template):
         return ModelOutputFormat(harmony=True)
     family = _find_family(architecture) or _find_family(model)
-    reasoning = _detect_reasoning(choice.reasoning, family, template)
-    calls = _detect_calls(choice.calls, family, template)
+    configured = get_configured_format(choice)
+    reasoning = configured.reasoning if choice.reasoning != AUTO else _detect_reasoning(family, template)
+    calls = configured.calls if choice.calls != AUTO else _detect_calls(family, template)
     if calls == UNSUPPORTED:
         return ModelOutputFormat(reasoning=reasoning, calls_unsupported=True)
     return ModelOutputFormat(reasoning=reasoning, calls=calls)
@@ -241,9 +242,7 @@ def _is_harmony(choice: ParserChoice, family: ModelFamily | None, template: str)
     return (family is not None and family.harmony) or "<|channel|>analysis" in template
 
 
-def _detect_reasoning(parser_name: str, family: ModelFamily | None, template: str) -> str | None:
-    if parser_name != AUTO:
-        return _find_format("--reasoning-parser", parser_name, REASONING_FORMATS, REASONING_ALIASES)
+def _detect_reasoning(family: ModelFamily | None, template: str) -> str | None:
     family_format = family.reasoning if family else None
     found = _match_template(REASONING_MARKERS, template)
     if found is None or (
@@ -255,9 +254,7 @@ def _detect_reasoning(parser_name: str, family: ModelFamily | None, template: st
     return found
 
 
-def _detect_calls(parser_name: str, family: ModelFamily | None, template: str) -> str | None:
-    if parser_name != AUTO:
-        return _find_format("--tool-call-parser", parser_name, FORMATS, CALL_ALIASES)
+def _detect_calls(family: ModelFamily | None, template: str) -> str:
     return _match_template(CALL_MARKERS, template) or (family.calls if family else None) or DEFAULT_CALLS
 
 

@@ -148,7 +148,7 @@ class Emitter:
         events: EventList = [ev.Created(response=response)]
         if response.status == "queued":
             events.append(ev.Queued(response=response))
-        return self._number_response_events(events)
+        return self._number_events(events)
 
     def emit_in_progress(self) -> EventList:
         if self.log is not None:
@@ -156,7 +156,7 @@ class Emitter:
         response = self.response if self._output_changed else self.last_response
         if response.status != "in_progress":
             self.last_response = response = replace(response, status="in_progress")
-        return [] if self.suppress_events else self._number_response_events([ev.InProgress(response=response)])
+        return [] if self.suppress_events else self._number_events([ev.InProgress(response=response)])
 
     def feed(self, deltas: Iterable[Delta]) -> EventList:
         """Convert deltas to events. A list is stored in the log as it is and must not be modified afterwards."""
@@ -227,7 +227,7 @@ class Emitter:
         return (
             []
             if self.suppress_events
-            else self._unsent_events + out + self._number_response_events(terminal_events(self.last_response, ended))
+            else self._unsent_events + out + self._number_events(terminal_events(self.last_response, ended))
         )
 
     def replace_end(self, error: AntiphonError, at: int) -> EventList:
@@ -397,11 +397,4 @@ class Emitter:
         self._sequence_number = number
         if self._include_obfuscation:
             obfuscate(out)
-        return out
-
-    def _number_response_events(self, out: EventList) -> EventList:
-        """Number events that carry the Response; the output stays unchanged."""
-        for event in out:
-            event.sequence_number = self._sequence_number
-            self._sequence_number += 1
         return out

@@ -219,10 +219,6 @@ def _check_item(item: InputItem, param: str, limits: Limits) -> None:
         _check_part(item.output, f"{param}.output")
 
 
-def _check_tools(request: CreateResponse, limits: Limits) -> None:
-    ToolChecks(limits).check(request.tools, "tools")
-
-
 def _check_text(request: CreateResponse, limits: Limits) -> None:
     text_format = request.text.format
     if isinstance(text_format, JsonSchemaFormat):
@@ -246,10 +242,6 @@ def _check_tag(tag: object, vetter: SchemaVetter) -> None:
                     vetter.vet_pattern(value, "text.format")
                 else:
                     waiting.append(value)
-
-
-def _check_metadata(request: CreateResponse, limits: Limits) -> None:
-    check_metadata(request.metadata, limits)
 
 
 def _check_stop(request: CreateResponse, limits: Limits) -> None:
@@ -298,9 +290,9 @@ def _check_assistant_threshold(request: CreateResponse, limits: Limits) -> None:
 
 _CHECKS: dict[str, Check] = {
     "input": _check_input,
-    "tools": _check_tools,
+    "tools": lambda request, limits: ToolChecks(limits).check(request.tools, "tools"),
     "text": _check_text,
-    "metadata": _check_metadata,
+    "metadata": lambda request, limits: check_metadata(request.metadata, limits),
     "stop": _check_stop,
     "n": _check_streamed_choices,
     "best_of": _check_streamed_choices,

@@ -14,7 +14,7 @@ their number and holds the GIL. `HarmonyVocabulary.encode` splits such texts.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import takewhile
 from typing import Final, TypeVar
@@ -214,8 +214,6 @@ def _is_answer(message: Json) -> bool:
 
 
 def _join_text(content: str | list[Json] | None) -> str:
-    return content if isinstance(content, str) else "\n".join(_iterate_texts(content or []))
-
-
-def _iterate_texts(parts: Sequence[Json]) -> Iterator[str]:
-    yield from [part["text"] for part in parts if part["type"] == "text"]
+    if isinstance(content, str):
+        return content
+    return "\n".join([part["text"] for part in content or () if part["type"] == "text"])
