@@ -6,7 +6,6 @@ with every delta.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -95,7 +94,7 @@ class PartKind(Struct, frozen=True):
 
     content: Callable[..., RefusalPart | ReasoningText | SummaryText]
     field: str
-    delta: Callable[..., ev.Event]
+    delta: Callable[..., Any]
     done: Callable[..., ev.Event]
     index: str = "content_index"
     added: Callable[..., ev.Event] = ev.ContentPartAdded
@@ -121,13 +120,15 @@ class OpenPart:
     def __init__(self, kind: PartKind, position: PartPosition, out: EventList) -> None:
         self._kind = kind
         self._fields: dict[str, Any] = dict(zip(("item_id", "output_index", kind.index), position, strict=True))
-        self._make_delta = partial(kind.delta, **self._fields)
+        self._empty_delta = kind.delta(**self._fields, delta="")
         self._pieces: list[str] = []
         out.append(kind.added(**self._fields, part=kind.content(**{kind.field: ""})))
 
     def take(self, text: str, out: EventList) -> None:
         self._pieces.append(text)
-        out.append(self._make_delta(delta=text))
+        event = self._empty_delta.__copy__()  # takes half the time of a call that unpacks the fields
+        event.delta = text
+        out.append(event)
 
     def close(self, out: EventList) -> Any:
         """Emit the closing events and return the content."""
