@@ -1,16 +1,16 @@
 """Contract suite of parsers: runs against every parser."""
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon import parsers
 from antiphon.core.deltas import CallDone, CallStarted
 from antiphon.core.prompt import CallPiece, Chunk
 from antiphon.parsers.base import Parser
-from antiphon.parsers.chat import ChatParser
-from antiphon.parsers.harmony import HarmonyParser
-from antiphon.parsers.raw import RawParser
-from antiphon.parsers.unescape import UnescapingChatParser, UnescapingRawParser
 from tests.parsers.cuts import CUTS, split_at
 from tests.parsers.joined_deltas import NO_PROMPT, join_deltas, make_open_prompt, run_parser
 from tests.support.cpu import cpu_timer
@@ -29,9 +29,15 @@ HOSTILE_OUTPUTS = [
     "<think>" + " " * 100_000,
 ]
 
-PARSERS = [ChatParser, HarmonyParser, RawParser, UnescapingChatParser, UnescapingRawParser]
 
-pytestmark = pytest.mark.parametrize("parser", PARSERS)
+def list_parsers() -> list[type[Parser]]:
+    """Return the public classes of all modules of the folder whose names end with Parser."""
+    modules = [import_module(f"antiphon.parsers.{one.name}") for one in iter_modules(parsers.__path__)]
+    found = {name: one for module in modules for name, one in vars(module).items() if isinstance(one, type)}
+    return [one for name, one in found.items() if name.endswith("Parser") and name[0] != "_" and one is not Parser]
+
+
+pytestmark = pytest.mark.parametrize("parser", list_parsers())
 
 
 @given(text=OUTPUTS, cuts=CUTS, in_reasoning=st.booleans())
