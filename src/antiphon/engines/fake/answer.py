@@ -34,7 +34,6 @@ class AnswerContent(Struct, frozen=True, kw_only=True):
     text: str = ""
     call: PromptTool | None = None
     unconstrained: bool = False  # no format constrains the text
-    filler: bool = False  # the text is filler of a configured length
 
 
 class AnswerChunks(Struct, frozen=True, kw_only=True):
@@ -62,7 +61,7 @@ def compose_answer(request: GenerationRequest, prompt: ParsedPrompt, tokens: int
         return AnswerContent(reasoning=reasoning, call=prompt.tools[0])
     if tokens is not None:
         text = filler_text(tokens)[: tokens * prompt.width]
-        return AnswerContent(reasoning=reasoning, text=text, unconstrained=True, filler=True)
+        return AnswerContent(reasoning=reasoning, text=text, unconstrained=True)
     outputs = prompt.tool_outputs
     echo = f"The tool said: {' '.join(outputs)}" if outputs else f"You said: {prompt.user_text}"
     return AnswerContent(reasoning=reasoning, text=echo, unconstrained=True)
@@ -141,16 +140,14 @@ def _chat_chunks(content: AnswerContent, text: str, sampling: Sampling) -> list[
         arguments = split_tokens(_smallest_arguments(content.call.parameters))
         chunks += [Chunk(calls=(CallPiece(index=0, arguments=piece),)) for piece in arguments]
         return chunks
-    if content.filler and text == content.text and not chunks and sampling.logprobs is None:
-        return _cached_chunks(text)
     if sampling.logprobs is None:
-        return chunks + [Chunk(text=piece) for piece in split_tokens(text)]
+        return chunks + _text_chunks(text)
     pieces, top = split_tokens(text), sampling.logprobs
     return chunks + [Chunk(text=piece, logprobs=(fake_logprob(piece, top),)) for piece in pieces]
 
 
 @lru_cache(maxsize=8)
-def _cached_chunks(text: str) -> list[Chunk]:
+def _text_chunks(text: str) -> list[Chunk]:
     """Return shared chunks, so that generating load costs the server and not this engine."""
     return [Chunk(text=piece) for piece in split_tokens(text)]
 

@@ -6,11 +6,10 @@ emits the automatic answer in messages: reasoning to `analysis`, calls to `comme
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.harmony import (
@@ -43,6 +42,11 @@ _MAX_TOKEN: Final = 0x10FFFF
 CONTROL_TEXTS: Final = {**TOKEN_TEXTS, END_OF_TEXT: "<|endoftext|>"}
 CONTROL_TOKENS: Final = {name: token for token, name in CONTROL_TEXTS.items()}
 _CONTROL_PATTERN: Final = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
+# A message of a prompt that has one character per token: its header, text and end. The last one may lack a part.
+_START, _MESSAGE, _ENDS = chr(START), chr(MESSAGE), "".join(map(chr, END_TOKENS))
+_MESSAGE_PATTERN: Final = re.compile(
+    f"{_START}([^{_START}{_MESSAGE}{_ENDS}]*){_MESSAGE}?([^{_START}{_ENDS}]*)([{_ENDS}]?)"
+)
 
 
 def encode_with_controls(text: str) -> tuple[int, ...]:
@@ -85,33 +89,19 @@ class FakeTokenDecoder(HarmonyTokenDecoder):
         return chunk
 
 
-class HarmonyPromptMessage(Struct):
-    """A message of the prompt. The last one may lack its end, its text, or part of its header."""
-
-    header: str
-    text: str = ""
-    in_text: bool = False  # the header is complete
-    ended: bool = False
-
-    @property
-    def role(self) -> str:
-        role = self.header.split(CONTROL_TEXTS[CHANNEL], 1)[0]
-        return "tool" if role.startswith(f"{FUNCTIONS_NAMESPACE}.") else role
-
-
 def parse_harmony_prompt(prompt: TextPrompt | TokenPrompt) -> ParsedPrompt:
     tokens = prompt.tokens if isinstance(prompt, TokenPrompt) else encode_segments(prompt.segments)
-    messages = [*_split_messages(tokens)]
-    turns = [(message.role, message.text) for message in messages if message.ended]
-    opening = messages[-1] if messages and not messages[-1].ended else None
+    text = "".join([_to_character(token) for token in tokens])  # one character per token, also for prefix comparison
+    messages = [(*map(_decode_characters, parts), end) for *parts, end in _MESSAGE_PATTERN.findall(text)]
+    turns = [(_parse_role(header), body) for header, body, end in messages if end]
     return ParsedPrompt(
-        text="".join([_to_character(token) for token in tokens]),  # one character per token, for prefix comparison
+        text=text,
         tokens=len(tokens),
         width=1,
         user_text=last_user_text(turns) if messages else decode_tokens(tokens),
         tool_outputs=trailing_tool_outputs(turns),
         tools=_declared_tools(turns),
-        harmony_opening=_parse_opening(opening),
+        harmony_opening=_parse_opening(messages[-1][0]) if messages and not messages[-1][2] else "",
     )
 
 
@@ -121,26 +111,13 @@ def _to_character(token: int) -> str:
     return chr(token)
 
 
-def _split_messages(tokens: Sequence[int]) -> Iterator[HarmonyPromptMessage]:
-    current: HarmonyPromptMessage | None = None
-    decoder = FakeTokenDecoder(show_controls=True)
-    for token in tokens:
-        if token == START:
-            current = HarmonyPromptMessage("")
-        elif current is None:
-            continue
-        elif token == MESSAGE:
-            current.in_text = True
-        elif token in END_TOKENS:
-            current.ended = True
-            yield current
-            current = None
-        elif current.in_text:
-            current.text += decoder.decode(token)
-        else:
-            current.header += decoder.decode(token)
-    if current is not None:
-        yield current
+def _decode_characters(text: str) -> str:
+    return decode_tokens([*map(ord, text)])
+
+
+def _parse_role(header: str) -> str:
+    role = header.split(CONTROL_TEXTS[CHANNEL], 1)[0]
+    return "tool" if role.startswith(f"{FUNCTIONS_NAMESPACE}.") else role
 
 
 def _declared_tools(turns: Sequence[tuple[str, str]]) -> tuple[PromptTool, ...]:
@@ -149,11 +126,11 @@ def _declared_tools(turns: Sequence[tuple[str, str]]) -> tuple[PromptTool, ...]:
     return tuple([PromptTool(name, {"type": "object"}) for name in _TOOL_PATTERN.findall(instructions)])
 
 
-def _parse_opening(last: HarmonyPromptMessage | None) -> str:
+def _parse_opening(header: str) -> str:
     """Return the message that the prompt has opened: "" for none, `final`, `functions`, or `functions.f`."""
-    if last is None or CONTROL_TEXTS[CHANNEL] not in last.header:
+    _, opened, channel = header.partition(CONTROL_TEXTS[CHANNEL])
+    if not opened:
         return ""
-    channel = last.header.split(CONTROL_TEXTS[CHANNEL], 1)[1]
     return channel.partition("to=")[2].split(CONTROL_TEXTS[CONSTRAIN])[0].strip() or channel.split()[0]
 
 

@@ -106,25 +106,24 @@ PlaybackStep = tuple[Action | None, Iterable[list[Chunk]]]  # the action to perf
 _YIELD = partial(asyncio.sleep, 0)  # lets other streams run
 
 
-class AutomaticPlayback:
+class AutomaticPlayback(Struct, frozen=True):
     """Playback of the automatic answer."""
 
-    def __init__(self, answer: AnswerChunks, input_counts: TokenCounts, joined: int, rate: float | None) -> None:
-        self._answer = answer
-        self._input_counts = input_counts
-        self._joined = joined
-        self._rate = rate
+    answer: AnswerChunks
+    input_counts: TokenCounts
+    joined: int
+    rate: float | None
 
     def steps(self, burst: int) -> Iterator[PlaybackStep]:
         """Yield bursts as C-level iterators: no Python code of this class runs per list, since throughput is measured
         with it.
         """
-        chunks, joined = self._answer.chunks, self._joined
+        chunks, joined = self.answer.chunks, self.joined
         split_lists = (chunks[at : at + joined] for at in range(0, len(chunks), joined))
         lists = map(list, zip(chunks, strict=True)) if joined == 1 else split_lists
-        if self._rate is not None:
+        if self.rate is not None:
             clock = asyncio.get_running_loop().time
-            begin, interval = clock(), joined / self._rate
+            begin, interval = clock(), joined / self.rate
             for number, chunk_list in enumerate(lists, 1):
                 # The time until it is due: a late list shortens the following waits, but never below zero.
                 yield partial(asyncio.sleep, begin + number * interval - clock()), (chunk_list,)
@@ -136,8 +135,8 @@ class AutomaticPlayback:
                 yield None, islice(lists, burst - 1)
 
     def last_chunk(self) -> Chunk:
-        answer = self._answer
-        counts = replace(self._input_counts, output_tokens=len(answer.chunks), reasoning_tokens=answer.reasoning_tokens)
+        answer = self.answer
+        counts = replace(self.input_counts, output_tokens=len(answer.chunks), reasoning_tokens=answer.reasoning_tokens)
         last = Chunk(finish=answer.finish, counts=counts)
         if answer.stop_reason is not None:
             last.extras = EngineExtras(stop_reason=answer.stop_reason)
@@ -185,45 +184,40 @@ class ReplyRenderer:
         return "<think>" if self._in_reasoning else "</think>"
 
 
-class ScriptedPlayback:
+class ScriptedPlayback(Struct):
     """Playback of a scripted reply."""
 
-    def __init__(
-        self, reply: ScriptedReply, answer: AnswerChunks, renderer: ReplyRenderer, input_counts: TokenCounts
-    ) -> None:
-        """`answer` is played where the reply has the step None."""
-        self._reply = reply
-        self._answer = answer
-        self._renderer = renderer
-        self._input_counts = input_counts
-        self._output_tokens = self._reasoning_tokens = 0
+    reply: ScriptedReply
+    answer: AnswerChunks  # played where the reply has the step None
+    renderer: ReplyRenderer
+    input_counts: TokenCounts
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
 
     def steps(self, burst: int) -> Iterator[PlaybackStep]:
-        renderer, remaining = self._renderer, burst
-        for step in self._reply.expand(self._answer.chunks):
+        remaining = burst
+        for step in self.reply.expand(self.answer.chunks):
             if callable(step):
                 yield step, ()
                 continue
             burst_chunks: list[Chunk] = []
             for chunk in step:
-                rendered, tokens = renderer.render(chunk)
-                self._output_tokens += tokens
-                self._reasoning_tokens += tokens if chunk.reasoning else 0
+                rendered, tokens = self.renderer.render(chunk)
+                self.output_tokens += tokens
+                self.reasoning_tokens += tokens if chunk.reasoning else 0
                 burst_chunks += rendered
             remaining = remaining - 1 or burst
             yield _YIELD if remaining == burst else None, (burst_chunks,)
 
     def last_chunk(self) -> Chunk | None:
-        finish = self._answer.finish if self._reply.finish is UNSET else self._reply.finish
+        finish = self.answer.finish if self.reply.finish is UNSET else self.reply.finish
         if finish is None:
             return None
         # Below chat level the automatic answer is raw text, so its reasoning is not visible in the chunks.
-        reasoning = self._reasoning_tokens + (self._answer.reasoning_tokens if self._renderer.raw else 0)
-        ending = self._renderer.end_tokens(finish)
-        counts = replace(
-            self._input_counts, output_tokens=self._output_tokens + len(ending), reasoning_tokens=reasoning
-        )
-        return Chunk(finish=finish, counts=self._reply.counts or counts, tokens=ending)
+        reasoning = self.reasoning_tokens + (self.answer.reasoning_tokens if self.renderer.raw else 0)
+        ending = self.renderer.end_tokens(finish)
+        counts = replace(self.input_counts, output_tokens=self.output_tokens + len(ending), reasoning_tokens=reasoning)
+        return Chunk(finish=finish, counts=self.reply.counts or counts, tokens=ending)
 
 
 Playback = AutomaticPlayback | ScriptedPlayback

@@ -9,16 +9,14 @@ Short sentences of Lark grammars and regular expressions are found with llguidan
 """
 
 import json
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from importlib import import_module
 from itertools import islice
 from operator import add
 from typing import Any
-from urllib.parse import unquote
 
 import jsonschema_rs
 from msgspec.json import encode
@@ -26,6 +24,7 @@ from msgspec.json import encode
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue
 from antiphon.protocol.schemas.grammars import escape_lark_regex, has_lark
+from antiphon.protocol.schemas.schema_edits import find_reference
 
 _FORMAT_SAMPLES = {
     "date-time": "1970-01-01T00:00:00Z", "date": "1970-01-01", "time": "00:00:00Z", "duration": "P0D",
@@ -49,6 +48,7 @@ _VALIDATOR_OPTIONS: dict[str, Any] = {
 }
 _MAX_EFFORT = 10_000  # values and characters built before the search gives up
 _MAX_VARIANTS = 100  # candidates tried for one scalar, and for the complete instance
+_OFFSETS = sorted(range(-25, 26), key=lambda offset: (abs(offset), -offset))  # of the multiples tried for a number
 _MISSING = object()
 _GRAMMAR_PREFIX = "It must match this Lark grammar:\n"
 # printable ASCII, in the order in which continuations are tried
@@ -57,10 +57,6 @@ _MAX_STATES = 500  # matcher states examined before giving up
 _MAX_BYTES = 2000  # of a sentence; matching a pattern of nested repetitions takes time quadratic in its length
 
 Refs = tuple[str, ...]
-
-
-class _SearchExhausted(Exception):
-    """The search has used up its effort."""
 
 
 def smallest_instance(schema: Json | bool, param: str | None = None) -> str:
@@ -87,7 +83,7 @@ def _find_smallest(encoded: bytes) -> str:
             if not problem:
                 path = next(validator.iter_errors(value)).schema_path
                 problem = f": it cannot satisfy the keyword at '/{'/'.join(map(str, path))}'"
-    except (_SearchExhausted, RecursionError):
+    except RecursionError:
         problem = problem or ": it is too large"
     raise InvalidValue(f"The fake engine found no valid instance of this JSON schema{problem or search.dead_end}.")
 
@@ -122,35 +118,28 @@ class _InstanceSearch:
         elif (reference := schema["$ref"]) in entered:
             yield from self.instances(siblings, above, entered)
         elif reference not in above:  # a recursion is not entered again: another alternative ends it
-            yield from self.instances(_merge(siblings, self._resolve(reference)), above, (*entered, reference))
+            target = find_reference(reference, self._root)
+            if target is None:
+                raise InvalidValue(f"The fake engine does not support the $ref {reference[:100]!r}.")
+            yield from self.instances(_merge(siblings, target), above, (*entered, reference))
 
     def _spend(self, effort: int) -> None:
         self._effort -= effort
         if self._effort < 0:
-            raise _SearchExhausted
-
-    def _resolve(self, reference: str) -> Any:
-        """Return the schema that a `$ref` points to, which must be a JSON pointer into this schema."""
-        target = self._root
-        try:
-            for key in unquote(reference.removeprefix("#/")).split("/"):
-                name = key.replace("~1", "/").replace("~0", "~")
-                target = target[int(name) if isinstance(target, list) else name]
-        except (KeyError, IndexError, TypeError, ValueError):
-            raise InvalidValue(f"The fake engine does not support the $ref {reference[:100]!r}.") from None
-        return target
+            raise RecursionError  # the same for the caller as a schema that is nested too deeply
 
     def _plain_instances(self, schema: Json, refs: Refs) -> Iterator[Any]:
         if "const" in schema or "enum" in schema:
             yield from self._valid_scalars([schema["const"]] if "const" in schema else schema["enum"], schema)
             return
+        self._spend(int(schema.get("minLength", 0)) + int(schema.get("minItems", 0)))
         for kind in _candidate_types(schema):
             if kind == "object":
                 yield from self._objects(schema, refs)
             elif kind == "array":
                 yield from self._arrays(schema, refs)
             else:
-                yield from self._valid_scalars(self._scalars(kind, schema), {**schema, "type": kind})
+                yield from self._valid_scalars(_SCALARS[kind](schema), {**schema, "type": kind})
 
     def _valid_scalars(self, candidates: Iterable[Any], schema: Json) -> Iterator[Any]:
         bounds = {key: schema[key] for key in _SCALAR_KEYWORDS if key in schema}
@@ -180,23 +169,13 @@ class _InstanceSearch:
         if isinstance(remainder, list):  # the form of prefixItems before draft 2020-12
             prefix, remainder = remainder, schema.get("additionalItems", True)
         unique, items = schema.get("uniqueItems", False), list[Any]()
-        min_items = int(schema.get("minItems", 0))
-        self._spend(min_items)
-        for index in range(min_items):
+        for index in range(int(schema.get("minItems", 0))):
             values = self.instances(prefix[index] if index < len(prefix) else remainder, refs)
             value = next((value for value in values if not (unique and value in items)), _MISSING)
             if value is _MISSING:
                 return
             items.append(value)
         yield items
-
-    def _scalars(self, kind: str, schema: Json) -> Iterator[Any]:
-        if kind == "string":
-            self._spend(int(schema.get("minLength", 0)))
-            return _strings(schema)
-        if kind in ("integer", "number"):
-            return _numbers(schema, integral=kind == "integer")
-        return iter((False, True) if kind == "boolean" else (None,))
 
 
 def _merge(one: Any, other: Any) -> Any:
@@ -247,18 +226,15 @@ def _strings(schema: Json) -> Iterator[str]:
     yield from ("x" * length for length in range(min_length, min_length + _MAX_VARIANTS))
 
 
-def _numbers(schema: Json, *, integral: bool) -> Iterator[int | float]:
-    """Yield multiples of the step, the one nearest to zero within the bounds first, then the middle of the bounds."""
-    low = max(_bounds(schema, "minimum", "exclusiveMinimum"), default=None)
-    high = min(_bounds(schema, "maximum", "exclusiveMaximum"), default=None)
+def _numbers(schema: Json, *, integral: bool = False) -> Iterator[int | float]:
+    """Yield multiples of the step, from the one nearest to zero within the bounds on, then the middle of the bounds."""
+    lows, highs = _bounds(schema, "minimum", "exclusiveMinimum"), _bounds(schema, "maximum", "exclusiveMaximum")
     step = Fraction(repr(schema.get("multipleOf", 1)))
     step = Fraction(step.numerator) if integral else step
-    nearest = math.ceil(low / step) if low is not None and low > 0 else 0
-    nearest = math.floor(high / step) if high is not None and high < 0 else nearest
-    for distance in range(_MAX_VARIANTS // 4):
-        yield from (_to_number(multiple * step) for multiple in dict.fromkeys((nearest + distance, nearest - distance)))
-    if low is not None and high is not None:
-        yield _to_number((low + high) / 2)
+    nearest = round(min([max([Fraction(0), *lows]), *highs]) / step)
+    candidates = [(nearest + offset) * step for offset in _OFFSETS]
+    for value in [*candidates, (max(lows) + min(highs)) / 2] if lows and highs else candidates:
+        yield int(value) if value.denominator == 1 and abs(value) < 2**63 else float(value)
 
 
 def _bounds(schema: Json, *keys: str) -> list[Fraction]:
@@ -266,8 +242,13 @@ def _bounds(schema: Json, *keys: str) -> list[Fraction]:
     return [Fraction(repr(schema[key])) for key in keys if not isinstance(schema.get(key, True), bool)]
 
 
-def _to_number(value: Fraction) -> int | float:
-    return int(value) if value.denominator == 1 and abs(value) < 2**63 else float(value)
+_SCALARS: dict[str, Callable[[Json], Iterable[Any]]] = {
+    "string": _strings,
+    "number": _numbers,
+    "integer": partial(_numbers, integral=True),
+    "boolean": lambda _: (False, True),
+    "null": lambda _: (None,),
+}
 
 
 def find_grammar_input(parameters: Json) -> str | None:

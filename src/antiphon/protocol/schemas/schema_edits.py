@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from types import NoneType
 from typing import Any, Final
+from urllib.parse import unquote
 
 from msgspec import UNSET, UnsetType
 
@@ -25,10 +26,17 @@ def edit_keywords(schema: Any, edit: Callable[[str, str], str | UnsetType]) -> A
 
 
 def find_reference(reference: str, root: Any) -> Any:
-    """Return what a `$ref` points to within the root schema (a JSON pointer, RFC 6901); None if there is nothing."""
-    found = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    """Return what a `$ref` points to within the root schema (a JSON pointer in a URI fragment, RFC 6901 section 6);
+    None if there is nothing.
+    """
+    anchor, *steps = unquote(reference.removeprefix("#")).split("/")
+    found = None if anchor else root
+    for step in steps:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            found = dict(enumerate(found)).get(int(name) if name.isdecimal() else -1)
+        else:
+            found = found.get(name) if isinstance(found, dict) else None
     return found
 
 
