@@ -31,7 +31,7 @@ from antiphon.core.prompt import Chunk, FinishKind, GenerationRequest, Segment, 
 from antiphon.engines.base import min_limit
 from antiphon.engines.fake.answer import AnswerChunks, AnswerContent
 from antiphon.engines.fake.playback import ReplyRenderer
-from antiphon.engines.fake.prompt_reader import ParsedPrompt, PromptTool, last_user_text, trailing_tool_outputs
+from antiphon.engines.fake.prompt_reader import ParsedPrompt, PromptTool
 from antiphon.engines.fake.schema_instance import smallest_instance
 from antiphon.engines.fake.tokens import fake_logprob
 from antiphon.errors import InvalidValue
@@ -96,10 +96,8 @@ def parse_harmony_prompt(prompt: TextPrompt | TokenPrompt) -> ParsedPrompt:
     turns = [(_parse_role(header), body) for header, body, end in messages if end]
     return ParsedPrompt(
         text=text,
-        tokens=len(tokens),
+        turns=turns if messages else [("user", decode_tokens(tokens))],
         width=1,
-        user_text=last_user_text(turns) if messages else decode_tokens(tokens),
-        tool_outputs=trailing_tool_outputs(turns),
         tools=_declared_tools(turns),
         harmony_opening=_parse_opening(messages[-1][0]) if messages and not messages[-1][2] else "",
     )

@@ -6,7 +6,7 @@ part of that message's text.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -36,14 +36,27 @@ class ParsedPrompt(Struct, frozen=True, kw_only=True):
     """The parts of a prompt that the answer depends on."""
 
     text: str  # the complete prompt, for counting and prefix comparison
-    tokens: int
+    turns: Sequence[tuple[str, str]]  # role and text of each message
     width: int = WIDTH  # characters per token
-    user_text: str = ""  # text of the last user message
-    tool_outputs: tuple[str, ...] = ()  # outputs of tools at the end of the prompt
     tools: tuple[PromptTool, ...] = ()
     must_call: bool = False
     enable_thinking: bool | None = None  # the template variable `enable_thinking`; None if not set
     harmony_opening: str = ""  # the message that a Harmony prompt has opened for the answer
+
+    @property
+    def tokens(self) -> int:
+        return count_tokens(len(self.text), self.width)
+
+    @property
+    def user_text(self) -> str:
+        """The text of the last user message."""
+        return next((text for role, text in reversed(self.turns) if role == "user"), "")
+
+    @property
+    def tool_outputs(self) -> tuple[str, ...]:
+        """The texts of the tool messages at the end, in order."""
+        trailing = takewhile(lambda turn: turn[0] == "tool", reversed(self.turns))
+        return tuple(text for _, text in trailing)[::-1]
 
 
 def parse_prompt(prompt: Prompt, level: Level) -> ParsedPrompt:
@@ -66,12 +79,9 @@ def parse_prompt(prompt: Prompt, level: Level) -> ParsedPrompt:
 def _parse_chat(prompt: ChatPrompt) -> ParsedPrompt:
     turns = [(message["role"], _message_text(message)) for message in prompt.messages]
     mode, tools = _allowed_tools(prompt) if prompt.tools else ("none", ())
-    text = _render_chat(turns, prompt)
     return ParsedPrompt(
-        text=text,
-        tokens=count_tokens(len(text)),
-        user_text=last_user_text(turns),
-        tool_outputs=trailing_tool_outputs(turns),
+        text=_render_chat(turns, prompt),
+        turns=turns,
         tools=tools if mode != "none" else (),
         must_call=mode == "required" and bool(tools),
         enable_thinking=prompt.template_kwargs.get("enable_thinking"),
@@ -136,24 +146,8 @@ def _parse_markers(text: str, segments: Iterable[Segment], width: int, raw: bool
                 role, _, content = "".join(body).partition("\n")
                 turns.append((role, content))
             body = []
-    return ParsedPrompt(
-        text=text,
-        tokens=count_tokens(len(text), width),
-        width=width,
-        user_text=text if raw and not has_markers else last_user_text(turns),
-        tool_outputs=trailing_tool_outputs(turns),
-        enable_thinking=enable_thinking,
-    )
-
-
-def last_user_text(turns: list[tuple[str, str]]) -> str:
-    return next((text for role, text in reversed(turns) if role == "user"), "")
-
-
-def trailing_tool_outputs(turns: list[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the texts of the tool messages at the end, in order."""
-    trailing = takewhile(lambda turn: turn[0] == "tool", reversed(turns))
-    return tuple(text for _, text in trailing)[::-1]
+    turns = [("user", text)] if raw and not has_markers else turns
+    return ParsedPrompt(text=text, turns=turns, width=width, enable_thinking=enable_thinking)
 
 
 def _allowed_tools(prompt: ChatPrompt) -> tuple[ToolMode, tuple[PromptTool, ...]]:
