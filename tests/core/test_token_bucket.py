@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.token_bucket import MINUTE, TokenBucket
+from antiphon.token_bucket import MINUTE, TokenBucket
 
 
 def test_a_new_bucket_is_full_and_refills_within_a_minute() -> None:

@@ -36,7 +36,7 @@ LAYERS = [
     {"core"},
     {"protocol"},
     {"config", "admission", "egress", "observe"},
-    {"ids", "errors", "limits", "http1", "http_server", "offload"},
+    {"ids", "errors", "limits", "http1", "http_server", "offload", "token_bucket"},
 ]
 
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
@@ -111,7 +111,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"emitter", "history", "dialects"},
         {
             *("data_urls", "deltas", "documents", "encrypted_reasoning", "harmony", "images", "mcp_rules"),
-            *("multi_match", "prompt", "stop_strings", "stream_lanes", "token_bucket", "truncated_json", "usage"),
+            *("multi_match", "prompt", "stop_strings", "stream_lanes", "truncated_json", "usage"),
         },
     ],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],

@@ -20,6 +20,7 @@ from msgspec import Struct
 from antiphon.egress.client import EgressClient
 from antiphon.egress.urls import Url, parse_url
 from antiphon.errors import AntiphonError, FetchFailed
+from antiphon.token_bucket import TokenBucket
 
 # A body of nothing but brackets takes some twenty times its size in memory, and as much time to process, so structural
 # characters are counted separately. A string may be cut off at the end of a part and never contains a line break.
@@ -89,8 +90,7 @@ _SIDE_EFFECT_METHODS: Final = frozenset({"tools/call"})
 _TIMEOUT_SLACK: Final = 5.0  # seconds by which a connection outlives the caller's timeout
 # timeout of messages without a waiting caller: notifications, replies to the server, session ends
 _UNAWAITED_SECONDS: Final = 5.0
-_STREAM_BURST: Final = 20  # event streams that may be opened at once; one more per `_STREAM_REFILL_SECONDS`
-_STREAM_REFILL_SECONDS: Final = 5.0
+_STREAMS_PER_MINUTE: Final = 20  # event streams that may be opened, all of them at once
 _EVENT_LIMITS: Final = (
     1024 * 1024,
     64 * 1024,
@@ -188,13 +188,12 @@ class _SingleOriginTransport(httpx2.AsyncBaseTransport):
         self._pool = pool
         self._original_path = httpx2.URL(settings.url).raw_path
         self._redirected_path = b""  # path after a redirect, if any
-        self._stream_tokens = float(_STREAM_BURST)
-        self._refilled_at = time.monotonic()
+        self._stream_limit = TokenBucket(_STREAMS_PER_MINUTE, time.monotonic())
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         method = _request_method(await request.aread())
         notes = self._find_notes(request, method)
-        if request.method == "GET" and not self._can_open_stream():
+        if request.method == "GET" and not self._stream_limit.try_take(1, time.monotonic()):
             return _reject(notes, "breaks off its stream again and again")
         try:
             if parse_url(str(request.url), self._settings.param).origin != self._url.origin:
@@ -230,18 +229,6 @@ class _SingleOriginTransport(httpx2.AsyncBaseTransport):
             response.headers = [(name, value) for name, value in response.headers if name.lower() != b"location"]
         elif response.status < _FIRST_REDIRECT:
             self._redirected_path = request.url.raw_path
-
-    def _can_open_stream(self) -> bool:
-        """Limit the rate at which event streams are reopened (token bucket)."""
-        now = time.monotonic()
-        self._stream_tokens = min(
-            _STREAM_BURST, self._stream_tokens + (now - self._refilled_at) / _STREAM_REFILL_SECONDS
-        )
-        self._refilled_at = now
-        if self._stream_tokens < 1:
-            return False
-        self._stream_tokens -= 1
-        return True
 
     def _to_core_request(self, request: httpx2.Request, notes: WireNotes | None) -> httpcore2.Request:
         path = request.url.raw_path

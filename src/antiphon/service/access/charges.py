@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from antiphon.core.token_bucket import MINUTE
 from antiphon.errors import Busy
+from antiphon.token_bucket import MINUTE
 
 CURRENT_CHARGE: Final[ContextVar["Charge | None"]] = ContextVar("bill", default=None)
 

@@ -11,9 +11,9 @@ from time import monotonic
 from msgspec.structs import asdict, replace
 
 from antiphon.config.rate_limits import QuotaSettings, TenantSpec
-from antiphon.core.token_bucket import TokenBucket
 from antiphon.service.access.api_keys import Principal
 from antiphon.service.access.charges import CURRENT_CHARGE, Budget, Charge, LimitSet, Meter
+from antiphon.token_bucket import TokenBucket
 
 MeterFactory = Callable[[str, str, float, float], Meter]  # called with tenant, name, size and time
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 
 from antiphon.config import Config
-from antiphon.core.token_bucket import MINUTE, TokenBucket
 from antiphon.errors import Unavailable
 from antiphon.service.access.charges import MAX_ESTIMATE_SHARE, Budget, LimitSet, estimate_request_tokens
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.stores.live.base import BucketGrant, BucketRequest, SharedLimits
 from antiphon.stores.registry import make_shared_limits
+from antiphon.token_bucket import MINUTE, TokenBucket
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.token_bucket import TokenBucket
 from antiphon.errors import Unavailable
 from antiphon.stores.live.base import BucketGrant, BucketRequest
+from antiphon.token_bucket import TokenBucket
 
 _MIN_EVICTION_SIZE = 4096  # number of buckets from which on full ones are evicted
 

@@ -29,24 +29,23 @@ from msgspec import Struct
 from antiphon.egress import EgressClient
 from antiphon.egress.mcp_transport import McpHttpSettings, make_http_client
 from antiphon.observe.spans import make_trace_headers
+from antiphon.token_bucket import TokenBucket
 from antiphon.tools.mcp.servers import McpServer, McpSettings
 
 MessageStream = ReadStream[SessionMessage | Exception]
 
-_BURST: Final = 2_000.0  # messages
-_PER_SECOND: Final = 100.0
+_MESSAGES_PER_MINUTE: Final = 6_000.0
 _REQUEST_COST: Final = 20.0  # messages that a request counts as, since it needs a response
 
 
 class MessageLimits:
-    """Read stream that counts its messages (token bucket)."""
+    """Read stream that limits the rate of its messages."""
 
     def __init__(self, messages: MessageStream, on_end: Callable[[str], None]) -> None:
         """`on_end` is called with the reason when the stream ends; "" if the server closed it."""
         self._messages = messages
         self._on_end = on_end
-        self._remaining = _BURST
-        self._updated_at = time.monotonic()
+        self._limit = TokenBucket(_MESSAGES_PER_MINUTE, time.monotonic())
 
     @property
     def last_context(self) -> Context | None:
@@ -55,7 +54,7 @@ class MessageLimits:
 
     def expect_response(self) -> None:
         """Add credit for the response to a request."""
-        self._remaining = min(_BURST, self._remaining + 2)
+        self._limit.take(-2, time.monotonic())
 
     async def receive(self) -> SessionMessage | Exception:
         return await self._messages.receive()
@@ -69,18 +68,11 @@ class MessageLimits:
         except StopAsyncIteration:
             self._on_end("")
             raise
-        if self._charge(message) < 0:
+        is_request = isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCRequest)
+        if not self._limit.try_take(_REQUEST_COST if is_request else 1, time.monotonic()):
             self._on_end("sends more messages than anybody asked for")
             raise StopAsyncIteration
         return message
-
-    def _charge(self, message: SessionMessage | Exception) -> float:
-        now = time.monotonic()
-        self._remaining = min(_BURST, self._remaining + (now - self._updated_at) * _PER_SECOND)
-        self._updated_at = now
-        is_request = isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCRequest)
-        self._remaining -= _REQUEST_COST if is_request else 1
-        return self._remaining
 
     async def aclose(self) -> None:
         await self._messages.aclose()
