@@ -4,7 +4,7 @@ Control strings alternate between control tokens and user-defined tokens, which 
 other tokens are bytes.
 """
 
-import struct
+import math
 from pathlib import Path
 
 from antiphon.engines.llamacpp.bert_converter import GgufTensor, GgufValue, write_gguf
@@ -77,7 +77,4 @@ def _tensors(vocabulary_size: int) -> list[GgufTensor]:
 
 
 def _zeros(name: str, shape: tuple[int, ...]) -> GgufTensor:
-    size = 1
-    for length in shape:
-        size *= length
-    return GgufTensor(name=name, shape=shape, read=lambda: struct.pack(f"<{size}f", *[0.0] * size))
+    return GgufTensor(name=name, shape=shape, data=bytes(4 * math.prod(shape)))

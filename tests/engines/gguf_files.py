@@ -24,7 +24,7 @@ METADATA: dict[str, Any] = {
 
 
 def make_gguf(metadata: dict[str, Any] | None = None, *, version: int = 3) -> bytes:
-    tensor = GgufTensor(name="token_embd.weight", shape=(32,), read=lambda: bytes(128))
+    tensor = GgufTensor(name="token_embd.weight", shape=(32,), data=bytes(128))
     file = BytesIO()
     write_gguf(file, METADATA if metadata is None else metadata, [tensor], version=version)
     return file.getvalue()

@@ -8,6 +8,7 @@ import asyncio
 import tomllib
 from collections.abc import Sequence
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -199,7 +200,8 @@ def _build_chunks(step: StepTable, calls: int) -> list[Chunk]:
         if texts is not None:
             return [replace(Chunk(), **{field: text}) for text in ([texts] if isinstance(texts, str) else texts)]
     new_calls = step.calls or ([step.call] if step.call is not None else [])
-    return _interleave([_call_chunks(call, calls + offset) for offset, call in enumerate(new_calls)])
+    parallel = [_call_chunks(call, calls + offset) for offset, call in enumerate(new_calls)]
+    return [chunk for turn in zip_longest(*parallel) for chunk in turn if chunk is not None]
 
 
 def _call_chunks(call: CallStep, index: int) -> list[Chunk]:
@@ -211,9 +213,3 @@ def _call_chunks(call: CallStep, index: int) -> list[Chunk]:
         pieces = [pieces[at : at + size] for at in range(0, len(pieces), size)]
     name_chunk = Chunk(calls=(CallPiece(index=index, name=call.name),))
     return [name_chunk, *(Chunk(calls=(CallPiece(index=index, arguments=piece),)) for piece in pieces)]
-
-
-def _interleave(calls: list[list[Chunk]]) -> list[Chunk]:
-    """Interleave the chunks of parallel calls: one of each in turn, as long as a call has any."""
-    longest = max((len(call) for call in calls), default=0)
-    return [call[at] for at in range(longest) for call in calls if at < len(call)]

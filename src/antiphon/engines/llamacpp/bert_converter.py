@@ -1,16 +1,16 @@
 """Converts a BERT sentence encoder, in the file format of sentence-transformers, to a GGUF file.
 
 It needs no additional packages. A safetensors file consists of a length, a JSON object with the position of each
-tensor, and the tensors; it is downloaded and not trusted, so any defect raises ValueError before data outside of the
-file is read. A GGUF file consists of the metadata, the position of each tensor, and the tensors, written one at a time;
-the same input gives the same bytes, so that a converted file can be verified by its hash. Matrices are stored in 16
-bits, which changes the cosine of embeddings in the sixth digit.
+tensor, and the tensors; it is downloaded and not trusted, so it is mapped, and a tensor that is not completely inside
+of it raises ValueError. A GGUF file consists of the metadata, the position of each tensor, and the tensors, written one
+at a time; the same input gives the same bytes, so that a converted file can be verified by its hash. Matrices are
+stored in 16 bits, which changes the cosine of embeddings in the sixth digit.
 """
 
 import math
+import mmap
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -48,7 +48,6 @@ _LAYER_NAMES = {
 }
 _FULL_PRECISION = frozenset({"position_embd.weight", "token_types.weight"})  # llama.cpp requires them in 32 bits
 
-MAX_HEADER_BYTES = 16 * 1024 * 1024
 GGUF_VERSION = 3
 ALIGNMENT = 32
 BLOCK_BYTES = 256 * 1024
@@ -65,41 +64,21 @@ class SafetensorsEntry(Struct, frozen=True, kw_only=True):
     data_offsets: tuple[int, int]
 
 
-class SafetensorsFile:
-    """A safetensors file, whose tensors are read on demand."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > MAX_HEADER_BYTES:
-                raise ValueError(f"the header of {path.name} claims to have {length} bytes")
-            header = decode(file.read(length), type=dict[str, object])
-        self._data_offset = 8 + length
-        self._data_bytes = path.stat().st_size - self._data_offset
-        self.entries = {
-            name: convert(entry, SafetensorsEntry) for name, entry in header.items() if name != "__metadata__"
-        }
-
-    def read(self, name: str) -> bytes:
-        begin, end = self.entries[name].data_offsets
-        if not 0 <= begin <= end <= self._data_bytes:
-            raise ValueError(f"{name} is outside of {self._path.name}")
-        with self._path.open("rb") as file:
-            file.seek(self._data_offset + begin)
-            return file.read(end - begin)
+def _map_safetensors(path: Path) -> tuple[dict[str, SafetensorsEntry], memoryview]:
+    """Return the entries of the file by name, and the data that their offsets refer to. A slice ends with the file."""
+    with path.open("rb") as file:
+        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = decode(data[8:end], type=dict[str, object])
+    return {name: convert(header[name], SafetensorsEntry) for name in header if name != "__metadata__"}, data[end:]
 
 
 class GgufTensor(Struct, frozen=True, kw_only=True):
-    """A tensor to write.
-
-    `read` returns its numbers as little-endian 32-bit floats; `shape` is in the order of torch, slowest dimension
-    first.
-    """
+    """A tensor to write, as little-endian 32-bit floats; `shape` is in the order of torch, slowest dimension first."""
 
     name: str
     shape: tuple[int, ...]
-    read: Callable[[], bytes]
+    data: bytes | memoryview
     half_precision: bool = False  # stored in 16 bits
 
     @property
@@ -126,10 +105,10 @@ def write_gguf(
     file.write(head + bytes(_align(len(head)) - len(head)))
     offset = 0
     for tensor in tensors:
-        data = _to_half(tensor.read()) if tensor.half_precision else tensor.read()
+        data = _to_half(tensor.data) if tensor.half_precision else tensor.data
         if len(data) != tensor.bytes:
             raise ValueError(f"{tensor.name} has {len(data)} bytes instead of {tensor.bytes}")
-        offset += file.write(data + bytes(_align(len(data)) - len(data)))
+        offset += file.write(data) + file.write(bytes(_align(len(data)) - len(data)))
         on_written(offset)
 
 
@@ -137,7 +116,7 @@ def _align(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _to_half(data: bytes) -> bytes:
+def _to_half(data: bytes | memoryview) -> bytes:
     """Convert to 16-bit floats, one block at a time: as Python objects the numbers take eight times the memory."""
     blocks = [data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES)]
     return b"".join([struct.pack(f"<{len(b) // 4}e", *struct.unpack(f"<{len(b) // 4}f", b)) for b in blocks])
@@ -179,7 +158,7 @@ def convert_bert(folder: Path, name: str, target: Path, report: Callable[[int, i
     try:
         config = decode((folder / CONFIG_FILE).read_bytes(), type=_BertConfig)
         vocabulary = (folder / VOCABULARY_FILE).read_text("utf-8").removesuffix("\n").split("\n")
-        tensors = list(_convert_tensors(SafetensorsFile(folder / WEIGHTS_FILE), config.num_hidden_layers))
+        tensors = list(_convert_tensors(folder / WEIGHTS_FILE, config.num_hidden_layers))
         metadata = {**_model_metadata(config, name), **_vocabulary_metadata(vocabulary, config.type_vocab_size)}
         total = sum([tensor.bytes for tensor in tensors])
         with target.open("wb") as file:
@@ -222,18 +201,20 @@ def _vocabulary_metadata(vocabulary: list[str], types: int) -> dict[str, GgufVal
     }
 
 
-def _convert_tensors(source: SafetensorsFile, layers: int) -> Iterator[GgufTensor]:
+def _convert_tensors(weights: Path, layers: int) -> Iterator[GgufTensor]:
+    entries, data = _map_safetensors(weights)
     for gguf_name, bert_name in _tensor_names(layers):
         for leaf in ("weight", "bias"):
             stored = f"{bert_name}.{leaf}"
-            if stored not in source.entries and leaf == "bias":
+            if stored not in entries and leaf == "bias":
                 continue
-            entry = source.entries[stored]
+            entry = entries[stored]
             if entry.dtype != "F32":
                 raise ValueError(f"{stored} must have the type F32, not {entry.dtype}")
             name = f"{gguf_name}.{leaf}"
             half = len(entry.shape) > 1 and name not in _FULL_PRECISION
-            yield GgufTensor(name=name, shape=entry.shape, read=partial(source.read, stored), half_precision=half)
+            numbers = data[slice(*entry.data_offsets)]
+            yield GgufTensor(name=name, shape=entry.shape, data=numbers, half_precision=half)
 
 
 def _tensor_names(layers: int) -> Iterator[tuple[str, str]]:

@@ -30,10 +30,6 @@ BLOCK_BYTES = 1024 * 1024
 POLL_SECONDS = 0.2
 LOCAL_FILE_HINT = "or give a GGUF file that you have: antiphon serve FILE"
 
-# Runs pip with `tempfile.tempdir` set, which no option of pip can do.
-_PIP_PROGRAM = (
-    "import runpy, sys, tempfile; tempfile.tempdir = sys.argv.pop(1); runpy.run_module('pip', run_name='__main__')"
-)
 _PIP_OPTIONS = ("--no-deps", "--only-binary", ":all:", "--no-input", "--no-cache-dir", "--disable-pip-version-check",
             "--progress-bar", "off", "--retries", "2", "--timeout", "20")  # fmt: skip
 
@@ -232,10 +228,10 @@ def _download_wheel(package: str, folder: Path, report: Callable[[int], None]) -
     temp_folder = folder / "growing"
     temp_folder.mkdir()
     errors = folder / "errors"
-    arguments = [str(temp_folder), "download", *_PIP_OPTIONS, "--dest", str(folder), package]
-    command = [*_find_python(), "-c", _PIP_PROGRAM, *arguments]
-    with errors.open("wb") as stderr:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
+    command = ["env", f"TMPDIR={temp_folder}", *_find_python(), "-m", "pip", "download", *_PIP_OPTIONS]
+    command += ["--dest", str(folder), package]
+    quiet = subprocess.DEVNULL
+    with errors.open("wb") as stderr, subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=stderr) as process:
         try:
             received = 0
             while process.poll() is None:
@@ -245,9 +241,7 @@ def _download_wheel(package: str, folder: Path, report: Callable[[int], None]) -
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(POLL_SECONDS)
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            process.kill()  # if `report` has raised: otherwise it has exited
     wheel = next(folder.glob("*.whl"), None)
     if process.returncode != 0 or wheel is None:
         raise StartupError(
@@ -269,12 +263,9 @@ def _find_python() -> list[str]:
 
 
 def _count_wheel_bytes(folder: Path) -> int:
-    size = 0
-    for path, _, names in os.walk(folder):  # tolerates folders that pip removes meanwhile
-        for name in names:
-            with suppress(FileNotFoundError):  # pip has moved the file
-                size += os.path.getsize(os.path.join(path, name)) if name.endswith(".whl") else 0
-    return size
+    with suppress(FileNotFoundError):  # pip has moved the file, or removed a folder
+        return sum([wheel.stat().st_size for wheel in folder.rglob("*.whl")])
+    return 0
 
 
 def _read_reason(errors: Path) -> str:
