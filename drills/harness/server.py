@@ -27,10 +27,11 @@ from antiphon.stores.live.base import LiveLog
 from antiphon.stores.registry import make_live_log, make_store
 from antiphon.stores.sql.store import Store
 from antiphon.transport.process import server
-from antiphon.wiring import build_app, build_engine
+from antiphon.wiring import build_app
 from drills.harness.journal import Journal
 from drills.harness.kill_points import InstrumentedEngine, InstrumentedStorage, KillPoint, kill_self
 from drills.harness.loop_lag import LoopLagMonitor
+from tests.support.engines import build_engine
 
 
 class Setup(Struct, frozen=True, kw_only=True):

@@ -16,12 +16,13 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.errors import Unavailable
 from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
-from antiphon.wiring import build_app, build_engine
+from antiphon.wiring import build_app
 from drills.harness.findings import Findings
 from drills.harness.in_process import LocalClient
 from drills.harness.kill_points import OPERATIONS
 from drills.harness.scenario import Scenario
 from drills.harness.server import build_config
+from tests.support.engines import build_engine
 
 LEASE = 0.3
 _SCENARIO_SECONDS = 60.0

@@ -36,9 +36,9 @@ from antiphon.errors import EngineFailed, UnsupportedParameter
 from antiphon.render.harmony.renderer import render_harmony
 from antiphon.render.harmony.system import HarmonySettings
 from antiphon.render.template.template import render_text
-from antiphon.wiring import build_engine
 from tests.engines.http.stubs.chat_stub import run_stub
 from tests.real.engine_locations import REAL as REAL_ENGINES
+from tests.support.engines import build_engine
 from tools.engines_page import ENGINE_CLASSES
 
 SLOTS = 2

@@ -24,7 +24,8 @@ from antiphon.engines.pool import EnginePool
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import StartupError, Unavailable
 from antiphon.stores.registry import make_store
-from antiphon.wiring import build_app, build_engine
+from antiphon.wiring import build_app
+from tests.support.engines import build_engine
 
 SRC = Path(settings_package.__file__).parents[1]
 

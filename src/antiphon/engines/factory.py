@@ -22,15 +22,10 @@ _WEB_SCHEMES = frozenset({"http", "https"})  # URL schemes that do not name the 
 DEFAULT_REMOTE_SLOTS = 1024  # for a remote engine whose slots are neither reported nor configured
 
 
-def build_engine(config: Config, progress: ProgressCallback | None = None) -> Engine:
-    """Build the configured engine; several engines become a pool. `progress` is called for downloads and loads."""
-    specs = build_member_specs(config, progress)
-    return specs[0].build() if len(specs) == 1 else _build_pool(config, specs)
-
-
 def build_pool(config: Config, progress: ProgressCallback | None = None) -> EnginePool:
-    """Build a pool, even of one engine: members may join it later."""
-    return _build_pool(config, build_member_specs(config, progress))
+    """Build a pool, even of one engine: members may join it later. `progress` is called for downloads and loads."""
+    specs = build_member_specs(config, progress)
+    return EnginePool(specs, timeout=config.inference.first_token_timeout, grace=config.inference.run_timeout)
 
 
 def build_member_specs(config: Config, progress: ProgressCallback | None = None) -> list[MemberSpec]:
@@ -63,10 +58,6 @@ def choose_parsers(config: Config, spec: EngineSpec) -> ParserChoice:
         reasoning=spec.reasoning_parser or config.inference.reasoning_parser,
         harmony=spec.harmony or config.inference.harmony,
     )
-
-
-def _build_pool(config: Config, specs: list[MemberSpec]) -> EnginePool:
-    return EnginePool(specs, timeout=config.inference.first_token_timeout, grace=config.inference.run_timeout)
 
 
 def _assign_names(specs: tuple[EngineSpec, ...]) -> list[str]:

@@ -13,7 +13,7 @@ from antiphon.engines.connection import TcpAddress, UnixAddress
 from antiphon.engines.factory import build_pool
 from antiphon.engines.http.engine_url import parse_engine_url
 from antiphon.errors import StartupError
-from antiphon.wiring import build_engine
+from tests.support.engines import build_engine
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from antiphon.core.prompt import Chunk
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 from antiphon.errors import StartupError
 from antiphon.transport.middleware.app import App
-from antiphon.wiring import build_engine
 from tests.engines.http.stubs.chat_stub import EngineStub
 from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import open_app
 from tests.golden.harmony.cases import decode_tokens, encode_tokens
 from tests.support.asgi_client import JSON, AsgiResponse, call
+from tests.support.engines import build_engine
 from tests.support.local_servers import serve_tcp
 
 pytestmark = pytest.mark.anyio

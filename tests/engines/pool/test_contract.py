@@ -7,9 +7,9 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.engines.base import Engine
-from antiphon.wiring import build_engine
 from tests.contracts import test_engine as contract
 from tests.engines.http.stubs.chat_stub import run_stub
+from tests.support.engines import build_engine
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

@@ -20,10 +20,11 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.transport.endpoints.openapi import describe
 from antiphon.transport.http.request import Request
 from antiphon.transport.middleware.routing import Route
-from antiphon.wiring import build_app, build_engine
+from antiphon.wiring import build_app
 from tests.plugins.services import find_chromium
 from tests.protocol.decoding.recorded_requests import iter_create_requests
 from tests.support.asgi_client import call
+from tests.support.engines import build_engine
 from tests.transport.edge_process import run_server
 from tests.transport.minimal_app import MinimalApp
 

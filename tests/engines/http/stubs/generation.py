@@ -13,8 +13,9 @@ from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Sampling
 from antiphon.engines.base import Engine, PushStream
 from antiphon.errors import AntiphonError
 from antiphon.transport.middleware.app import App
-from antiphon.wiring import build_app, build_engine
+from antiphon.wiring import build_app
 from tests.support.asgi_client import JSON, AsgiResponse, call
+from tests.support.engines import build_engine
 
 
 class GenerationResult(Struct):
