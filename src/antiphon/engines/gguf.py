@@ -21,15 +21,14 @@ MAX_TEXT_BYTES = 4 * 1024 * 1024
 DEFAULT_ALIGNMENT = 32
 MAX_ITEMS_READ = 4096  # of an array other than the token types
 
-STRING, ARRAY = 8, 9
+U32, STRING, ARRAY, U64 = 4, 8, 9, 10
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 TOKENS = "tokenizer.ggml.tokens"
 TOKEN_TYPES = "tokenizer.ggml.token_type"
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # token types
 
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
+_STRING_LENGTH = struct.Struct("<Q")
 
 
 class GgufHeader(Struct, frozen=True, kw_only=True):
@@ -83,14 +82,12 @@ class _GgufReader:
         self.position = at + size
         return at
 
-    def read_u32(self) -> int:
-        return int(_U32.unpack_from(self.data, self.advance(4))[0])
-
-    def read_u64(self) -> int:
-        return int(_U64.unpack_from(self.data, self.advance(8))[0])
+    def read_scalar(self, kind: int) -> Any:
+        scalar = struct.Struct("<" + SCALARS[kind])
+        return scalar.unpack_from(self.data, self.advance(scalar.size))[0]
 
     def read_count(self, limit: int, noun: str) -> int:
-        number = self.read_u64()
+        number: int = self.read_scalar(U64)
         if number > limit:
             raise ValueError(f"it claims to have {number} {noun}")
         return number
@@ -101,18 +98,17 @@ class _GgufReader:
         return self.data[at : at + size].decode("utf-8", "replace")
 
     def read_value(self, key: str) -> Any:
-        kind = self.read_u32()
+        kind = self.read_scalar(U32)
         if kind == STRING:
             return self.read_text()
         if kind == ARRAY:
             return self.read_array(key)
         if kind not in SCALARS:
             raise ValueError(f"{key} has an unknown type")
-        scalar = struct.Struct("<" + SCALARS[kind])
-        return scalar.unpack_from(self.data, self.advance(scalar.size))[0]
+        return self.read_scalar(kind)
 
     def read_array(self, key: str) -> Any:
-        kind = self.read_u32()
+        kind = self.read_scalar(U32)
         size = self.read_count(self.end, "values in one array")
         if kind == STRING:
             return self.skip_strings(size, key)
@@ -125,7 +121,7 @@ class _GgufReader:
 
     def skip_strings(self, size: int, key: str) -> int:
         """Skip an array of strings. There are hundreds of thousands, so the loop makes as few calls as possible."""
-        data, at, unpack, last = self.data, self.position, _U64.unpack_from, self.end - 8
+        data, at, unpack, last = self.data, self.position, _STRING_LENGTH.unpack_from, self.end - 8
         offsets: list[int] = []
         max_bytes = 0
         for _ in range(size):
@@ -154,7 +150,7 @@ class _GgufReader:
 def _parse_header(reader: _GgufReader) -> GgufHeader:
     if reader.data[reader.advance(4) : 4] != MAGIC:
         raise ValueError("it does not begin with GGUF")
-    version = reader.read_u32()
+    version = reader.read_scalar(U32)
     if version not in VERSIONS:
         raise ValueError(f"its version {version} is not supported")
     tensors = reader.read_count(MAX_TENSORS, "tensors")
@@ -171,11 +167,11 @@ def _check_tensors(reader: _GgufReader, tensors: int, pairs: dict[str, Any]) -> 
     last_offset = 0
     for _ in range(tensors):
         reader.read_text()
-        dimensions = reader.read_u32()
+        dimensions = reader.read_scalar(U32)
         if dimensions > 8:
             raise ValueError(f"a tensor claims to have {dimensions} dimensions")
         reader.advance(8 * dimensions + 4)
-        last_offset = max(last_offset, reader.read_u64())
+        last_offset = max(last_offset, reader.read_scalar(U64))
     alignment = _int_value(pairs, "general.alignment") or DEFAULT_ALIGNMENT
     begin = -(-reader.position // alignment) * alignment
     if tensors and begin + last_offset >= reader.end:

@@ -8,7 +8,7 @@ part of that message's text.
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct, json
 
@@ -19,7 +19,6 @@ from antiphon.engines.fake.tokens import END, START, THINK, WIDTH, Level, count_
 
 MAX_PROMPTS = 64
 MAX_PROMPT_CHARS = 131_072  # per prompt: 32,768 tokens of four characters
-ToolMode = Literal["none", "auto", "required"]
 _MAX_IMAGE_BYTES = 64 * 1024 * 1024
 _NO_PARAMETERS: Json = {"type": "object"}
 _FREE_INPUT: Json = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
@@ -78,12 +77,12 @@ def parse_prompt(prompt: Prompt, level: Level) -> ParsedPrompt:
 
 def _parse_chat(prompt: ChatPrompt) -> ParsedPrompt:
     turns = [(message["role"], _message_text(message)) for message in prompt.messages]
-    mode, tools = _allowed_tools(prompt) if prompt.tools else ("none", ())
+    must_call, tools = _allowed_tools(prompt)
     return ParsedPrompt(
         text=_render_chat(turns, prompt),
         turns=turns,
-        tools=tools if mode != "none" else (),
-        must_call=mode == "required" and bool(tools),
+        tools=tools,
+        must_call=must_call and bool(tools),
         enable_thinking=prompt.template_kwargs.get("enable_thinking"),
     )
 
@@ -150,18 +149,19 @@ def _parse_markers(text: str, segments: Iterable[Segment], width: int, raw: bool
     return ParsedPrompt(text=text, turns=turns, width=width, enable_thinking=enable_thinking)
 
 
-def _allowed_tools(prompt: ChatPrompt) -> tuple[ToolMode, tuple[PromptTool, ...]]:
-    """Evaluate `tool_choice`, whose name may stand inside of `function` or beside `type`."""
+def _allowed_tools(prompt: ChatPrompt) -> tuple[bool, tuple[PromptTool, ...]]:
+    """Evaluate `tool_choice`, whose name may stand inside of `function` or beside `type`: whether a tool must be called,
+    and which tools may be.
+    """
     tools = tuple(_to_tool(tool) for tool in prompt.tools if tool.get("type") in ("function", "custom"))
     choice = prompt.tool_choice
     if isinstance(choice, str):
-        return ("required" if choice == "required" else "none" if choice == "none" else "auto"), tools
+        return choice == "required", () if choice == "none" else tools
     if choice.get("type") == "allowed_tools":
         inner = choice.get("allowed_tools") or choice
         names = [_tool_name(tool) for tool in inner.get("tools", ())]
-        mode: ToolMode = "required" if inner.get("mode") == "required" else "auto"
-        return mode, tuple(tool for tool in tools if tool.name in names)
-    return "required", tuple(tool for tool in tools if tool.name == _tool_name(choice))
+        return inner.get("mode") == "required", tuple(tool for tool in tools if tool.name in names)
+    return True, tuple(tool for tool in tools if tool.name == _tool_name(choice))
 
 
 def _to_tool(tool: Json) -> PromptTool:

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 from msgspec import Meta, MsgspecError, Struct
-from msgspec.json import Decoder, Encoder
 
 from antiphon.core.prompt import ChatPrompt, Prompt, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.base import JSON_MEDIA_TYPE, EmbeddingResult, Engine, PassthroughReply, Task, unsupported_task
@@ -54,8 +54,7 @@ def _direction(token: str) -> tuple[int, ...]:
     return tuple(1 if byte >> bit & 1 else -1 for byte in digest for bit in range(8))
 
 
-_encode = Encoder().encode
-
+T = TypeVar("T")
 Texts = str | list[str]
 
 
@@ -70,10 +69,6 @@ class _RerankBody(Struct):
     documents: list[str]
     model: str = "fake"
     top_n: Annotated[int, Meta(ge=0)] = 0
-
-
-_SCORE_DECODER = Decoder(_ScoreBody)
-_RERANK_DECODER = Decoder(_RerankBody)
 
 
 class FakeTasks(Engine):
@@ -117,15 +112,14 @@ class FakeTasks(Engine):
     ) -> PassthroughReply:
         match task:
             case "score":
-                return PassthroughReply(_encode(_score_pairs(_decode_body(_SCORE_DECODER, body))))
+                reply = _score_pairs(_decode_body(_ScoreBody, body))
             case "rerank":
-                return PassthroughReply(_encode(_rank_documents(_decode_body(_RERANK_DECODER, body))))
+                reply = _rank_documents(_decode_body(_RerankBody, body))
             case "transcribe":
-                return PassthroughReply(
-                    _encode({"text": f"You sent {len(body)} bytes of {media_type.partition(';')[0]}."})
-                )
+                reply = {"text": f"You sent {len(body)} bytes of {media_type.partition(';')[0]}."}
             case _:
                 raise unsupported_task(self, f"does not {task}")
+        return PassthroughReply(msgspec.json.encode(reply))
 
     def parse_prompt(self, prompt: Prompt) -> ParsedPrompt:
         if self.level == "harmony" and not isinstance(prompt, ChatPrompt):
@@ -144,9 +138,9 @@ class FakeTasks(Engine):
         return parsed.text[: limit * parsed.width], limit
 
 
-def _decode_body(decoder: Decoder[Any], body: bytes) -> Any:
+def _decode_body(kind: type[T], body: bytes) -> T:
     try:
-        return decoder.decode(body)
+        return msgspec.json.decode(body, type=kind)
     except MsgspecError as error:
         raise InvalidValue(f"The fake engine cannot decode the request body: {error}.") from None
 

@@ -31,7 +31,7 @@ from antiphon.engines.client import EngineHttpError
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue, UnsupportedParameter
 from antiphon.protocol.schemas.grammars import escape_lark_regex
 from antiphon.protocol.schemas.schema_edits import edit_keywords
-from antiphon.protocol.types.parts import Logprob, TopLogprob
+from antiphon.protocol.types.parts import Logprob
 
 SUPPORTED_FIELDS = frozenset({
     "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty",
@@ -57,16 +57,6 @@ FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "hostname
 LARK_HEADER = "%llguidance {}\n"
 
 
-class LlamaCppCandidate(Struct, gc=False):
-    token: str
-    bytes: list[int]
-    logprob: float
-
-
-class LlamaCppProbability(LlamaCppCandidate):
-    top_logprobs: list[LlamaCppCandidate] = []
-
-
 class LlamaCppError(Struct):
     message: str = ""
     type: str = ""
@@ -87,7 +77,7 @@ class LlamaCppEvent(Struct, kw_only=True):
     tokens: list[int] = []
     stop: bool = False
     prompt_progress: PromptProgress | None = None
-    completion_probabilities: list[LlamaCppProbability] = []
+    completion_probabilities: list[Logprob] = []  # in the form of the protocol
     stop_type: str = ""
     stopping_word: str = ""
     tokens_predicted: int = 0
@@ -241,7 +231,7 @@ def _to_chunk(event: LlamaCppEvent, sampling: Sampling) -> Chunk:
         raise EngineFailed(f"The engine failed: {event.error.message}.")
     chunk = Chunk(text=event.content, tokens=tuple(event.tokens))
     if event.completion_probabilities:
-        chunk.logprobs = tuple(_to_logprobs(event.completion_probabilities, sampling.logprobs or 0))
+        chunk.logprobs = tuple(_bound_logprobs(event.completion_probabilities, sampling.logprobs or 0))
     return chunk
 
 
@@ -259,14 +249,13 @@ def _to_last_chunk(event: LlamaCppEvent, sampling: Sampling) -> Chunk:
     return last
 
 
-def _to_logprobs(probabilities: Iterable[LlamaCppProbability], limit: int) -> Iterable[Logprob]:
-    for token in probabilities:
+def _bound_logprobs(logprobs: Iterable[Logprob], limit: int) -> Iterable[Logprob]:
+    for token in logprobs:
         if token.bytes:  # empty: the end of the answer, or a part of a possible stop string
-            top = [
-                TopLogprob(token=other.token, bytes=other.bytes, logprob=clamp_logprob(other.logprob))
-                for other in token.top_logprobs[:limit]
-            ]
-            yield Logprob(token=token.token, bytes=token.bytes, logprob=clamp_logprob(token.logprob), top_logprobs=top)
+            token.top_logprobs = token.top_logprobs[:limit]
+            for candidate in (token, *token.top_logprobs):
+                candidate.logprob = clamp_logprob(candidate.logprob)
+            yield token
 
 
 class LlamaCppStreamDecoder:

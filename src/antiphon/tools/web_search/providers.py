@@ -101,7 +101,7 @@ _PLACEHOLDER = re.compile(r"\{[a-z]{1,16}\}")
 _MAX_DEPTH = 32
 
 
-class JsonApi:
+class JsonApi(SearchClient):
     """Any service that returns JSON over HTTP: `json+https://host/path?q={query}&count={count}`.
 
     {query}, {count}, {language}, {country}, {region}, {city} and {timezone} are substituted in the URL and in the body,
@@ -109,18 +109,17 @@ class JsonApi:
     """
 
     def __init__(self, settings: WebSearchSettings, url: str, egress: EgressClient) -> None:
-        self._settings = settings
+        super().__init__(settings, url.partition("?")[0].partition("{")[0], egress)
         self._url = url
         self._body = None if settings.body is None else _parse_template(settings.body)
         if _QUERY_PLACEHOLDER not in url + (settings.body or ""):
             raise StartupError(f"Neither --web-search-url nor --web-search-body contains {_QUERY_PLACEHOLDER}.")
-        self._client = SearchClient(settings, url.partition("?")[0].partition("{")[0], egress)
 
     async def search(self, query: SearchQuery) -> list[SearchResult]:
         values = {f"{{{name}}}": value for name, value in msgspec.structs.asdict(query).items()}
         url = _PLACEHOLDER.sub(lambda match: quote(str(values.get(match[0], match[0])), safe=""), self._url)
         body = None if self._body is None else msgspec.json.encode(_fill(self._body, values))
-        reply, settings = await self._client.fetch_json(url, body), self._settings
+        reply, settings = await self.fetch_json(url, body), self.settings
         return _select_results(reply, settings.results, (settings.link, settings.title, settings.snippet))
 
 
@@ -165,19 +164,19 @@ def _get_path(value: Any, path: str) -> Any:
     return value
 
 
-class SearXng:
+class SearXng(SearchClient):
     """SearXNG, a metasearch engine: `searxng+https://host`. Its settings must enable the format json.
 
     GET /search?q=otters&format=json&language=de-DE → {"results": [{"url": …, "title": …, "content": …}, …]}
     """
 
     def __init__(self, settings: WebSearchSettings, url: str, egress: EgressClient) -> None:
-        self._client = SearchClient(settings, url, egress)
+        super().__init__(settings, url, egress)
         self._url = url.partition("?")[0].rstrip("/").removesuffix("/search") + "/search"
 
     async def search(self, query: SearchQuery) -> list[SearchResult]:
         params = {"q": query.query, "format": "json", **({"language": query.language} if query.language else {})}
-        reply = await self._client.fetch_json(f"{self._url}?{urlencode(params)}")
+        reply = await self.fetch_json(f"{self._url}?{urlencode(params)}")
         return _select_results(reply, "results", ("url", "title", "content"))
 
 
