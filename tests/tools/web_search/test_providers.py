@@ -13,7 +13,8 @@ import pytest
 from antiphon.config import Config
 from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.errors import FetchFailed, StartupError
-from antiphon.tools.web_search.providers import SearchQuery, SearchResult, make_provider
+from antiphon.protocol.types.items import WebSearchResult
+from antiphon.tools.web_search.providers import SearchQuery, make_provider
 from antiphon.tools.web_search.tool import WebSearch
 from tests.egress.hosts import Behaviour, build_redirect, build_response, make_egress_client, respond_with, run_host
 from tests.support.local_servers import Reader, Writer, serve_tcp
@@ -25,7 +26,9 @@ FAILED = "The search service of this server does not answer as it should."
 BRAVE = {"web": {"results": [{"url": "https://a.example/", "title": "A", "description": "about a"}]}}
 
 
-async def search(behave: Behaviour, url: str, query: SearchQuery | None = None, **settings: Any) -> list[SearchResult]:
+async def search(
+    behave: Behaviour, url: str, query: SearchQuery | None = None, **settings: Any
+) -> list[WebSearchResult]:
     """Search with a provider whose `url` contains the placeholder {port}."""
     async with asyncio.timeout(100), run_host(behave) as host:
         provider_settings = WebSearchSettings(
@@ -45,7 +48,7 @@ async def test_searxng_is_queried_with_its_path_and_parameters() -> None:
 
     for url in ("searxng+http://127.0.0.1:{port}/sx/", "searxng+http://127.0.0.1:{port}/sx/search?x=y"):
         assert await search(behave, url, SearchQuery(query="ötters & co", count=3, language="de-DE")) == [
-            SearchResult("u", "t", "")
+            WebSearchResult(url="u", title="t")
         ]
         target = urlsplit(heads[-1].split(b" ")[1].decode())
         assert target.path == "/sx/search"
@@ -68,7 +71,7 @@ async def test_a_json_service_is_queried_by_get_with_its_key_in_a_header() -> No
         results="web.results",
         snippet="description",
     )
-    assert found == [SearchResult("https://a.example/", "A", "about a")]
+    assert found == [WebSearchResult(url="https://a.example/", title="A", snippet="about a")]
     assert b"GET /res/v1?q=a%26b%20%7Bcount%7D&count=3&country=DE HTTP/1.1" in heads[0]
     assert f"X-Subscription-Token: {SECRET}".encode() in heads[0]
 
@@ -95,7 +98,7 @@ async def test_a_json_service_is_queried_by_post_with_a_body() -> None:
         )
         query = SearchQuery(query='say "hi" {count}', count=3, country="DE")
         assert await make_provider(settings, make_egress_client()).search(query) == [
-            SearchResult("https://b.example/", "B", "")
+            WebSearchResult(url="https://b.example/", title="B")
         ]
     head, body = bodies[0]
     assert body == {"query": 'about say "hi" {count}', "max_results": 3, "deep": [{"in": "DE"}], "n": 1}
@@ -120,7 +123,7 @@ MALFORMED_BODIES = [
 @pytest.mark.parametrize("kind", ["searxng+http://127.0.0.1:{port}", "json+http://127.0.0.1:{port}/?q={query}"])
 async def test_a_malformed_response_gives_no_results_or_an_error(body: bytes, kind: str) -> None:
     try:
-        assert all(one == SearchResult("") for one in await search(respond_with(body), kind))
+        assert all(one == WebSearchResult(url="") for one in await search(respond_with(body), kind))
     except FetchFailed as error:
         assert error.message == FAILED  # noqa: PT017 - an empty result is valid, too
 

@@ -150,8 +150,8 @@ def _parse_markers(text: str, segments: Iterable[Segment], width: int, raw: bool
 
 
 def _allowed_tools(prompt: ChatPrompt) -> tuple[bool, tuple[PromptTool, ...]]:
-    """Evaluate `tool_choice`, whose name may stand inside of `function` or beside `type`: whether a tool must be called,
-    and which tools may be.
+    """Return whether a tool must be called, and which may be. The name in `tool_choice` may stand inside of `function`
+    or beside `type`.
     """
     tools = tuple(_to_tool(tool) for tool in prompt.tools if tool.get("type") in ("function", "custom"))
     choice = prompt.tool_choice

@@ -42,7 +42,7 @@ from antiphon.tools.web_search.page_view import (
     render_window,
     wrap_lines,
 )
-from antiphon.tools.web_search.providers import SearchProvider, SearchResult
+from antiphon.tools.web_search.providers import SearchProvider
 
 MAX_RESULTS = 20
 MAX_LINES = 1000
@@ -118,7 +118,7 @@ class Browser:
             model_output=render_window(cursor, page, 0, MAX_LINES, size.characters + count * size.snippet),
         )
 
-    def _select_results(self, candidates: Iterable[SearchResult], count: int) -> Iterable[SearchResult]:
+    def _select_results(self, candidates: Iterable[WebSearchResult], count: int) -> Iterable[WebSearchResult]:
         """Yield the results that may be opened, without duplicates, with shortened snippets."""
         seen: set[str] = set()
         for candidate in candidates:
@@ -130,7 +130,7 @@ class Browser:
                 continue
             seen.add(str(url))
             snippet = " ".join(escape_markers(candidate.snippet).split())[: self._options.context_size.snippet]
-            yield SearchResult(str(url), clean_title(candidate.title, url.host), snippet)
+            yield WebSearchResult(url=str(url), title=clean_title(candidate.title, url.host), snippet=snippet)
             if len(seen) == count:
                 return
 
@@ -188,13 +188,12 @@ class Browser:
             raise UrlRefused(f"{parsed.host} is none of the domains that may be looked at here.", param="id")
         return str(parsed)
 
-    def _build_search_item(self, query: str, results: list[SearchResult]) -> WebSearchCall:
+    def _build_search_item(self, query: str, results: list[WebSearchResult]) -> WebSearchCall:
         sources = [Source(url=result.url) for result in results] if _INCLUDE_SOURCES in self._include else UNSET
-        listed = [WebSearchResult(url=result.url, title=result.title, snippet=result.snippet) for result in results]
         return WebSearchCall(
             status="completed",
             action=SearchAction(query=query, queries=[query], sources=sources),
-            results=listed if _INCLUDE_RESULTS in self._include else UNSET,
+            results=results if _INCLUDE_RESULTS in self._include else UNSET,
         )
 
     def _build_action(self, call: ModelToolCall) -> Action:
@@ -225,7 +224,7 @@ class Browser:
         return ""
 
 
-def _build_result_page(query: str, results: list[SearchResult]) -> WebPage:
+def _build_result_page(query: str, results: list[WebSearchResult]) -> WebPage:
     """Build a page of results: a link, its URL and the snippet for each."""
     lines: list[str] = []
     positions: list[PagePosition] = []

@@ -17,6 +17,7 @@ from msgspec import Struct
 from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.egress import EgressClient, FetchLimits, RequestHeaders
 from antiphon.errors import FetchFailed, StartupError, UrlRefused
+from antiphon.protocol.types.items import WebSearchResult
 
 log = logging.getLogger(__name__)
 
@@ -36,18 +37,10 @@ class SearchQuery(Struct, frozen=True, kw_only=True):
     timezone: str = ""
 
 
-class SearchResult(Struct, frozen=True):
-    """One result of a provider, unchecked."""
-
-    url: str
-    title: str = ""
-    snippet: str = ""
-
-
 class SearchProvider(Protocol):
     """A search service."""
 
-    async def search(self, query: SearchQuery) -> list[SearchResult]:
+    async def search(self, query: SearchQuery) -> list[WebSearchResult]:
         """Return the results in the provider's order; raises FetchFailed.
 
         There may be more results than requested, and their content is unchecked.
@@ -115,7 +108,7 @@ class JsonApi(SearchClient):
         if _QUERY_PLACEHOLDER not in url + (settings.body or ""):
             raise StartupError(f"Neither --web-search-url nor --web-search-body contains {_QUERY_PLACEHOLDER}.")
 
-    async def search(self, query: SearchQuery) -> list[SearchResult]:
+    async def search(self, query: SearchQuery) -> list[WebSearchResult]:
         values = {f"{{{name}}}": value for name, value in msgspec.structs.asdict(query).items()}
         url = _PLACEHOLDER.sub(lambda match: quote(str(values.get(match[0], match[0])), safe=""), self._url)
         body = None if self._body is None else msgspec.json.encode(_fill(self._body, values))
@@ -123,11 +116,12 @@ class JsonApi(SearchClient):
         return _select_results(reply, settings.results, (settings.link, settings.title, settings.snippet))
 
 
-def _select_results(reply: Any, results: str, fields: tuple[str, str, str]) -> list[SearchResult]:
+def _select_results(reply: Any, results: str, fields: tuple[str, str, str]) -> list[WebSearchResult]:
     """Return the results at a dotted path of the reply; `fields` are the paths of URL, title and snippet in each."""
     rows = _get_path(reply, results)
     found = [[_get_path(row, path) for path in fields] for row in rows] if isinstance(rows, list) else []
-    return [SearchResult(*[value if isinstance(value, str) else "" for value in values]) for values in found]
+    texts = [[value if isinstance(value, str) else "" for value in values] for values in found]
+    return [WebSearchResult(url=url, title=title, snippet=snippet) for url, title, snippet in texts]
 
 
 def _parse_template(text: str) -> Any:
@@ -174,7 +168,7 @@ class SearXng(SearchClient):
         super().__init__(settings, url, egress)
         self._url = url.partition("?")[0].rstrip("/").removesuffix("/search") + "/search"
 
-    async def search(self, query: SearchQuery) -> list[SearchResult]:
+    async def search(self, query: SearchQuery) -> list[WebSearchResult]:
         params = {"q": query.query, "format": "json", **({"language": query.language} if query.language else {})}
         reply = await self.fetch_json(f"{self._url}?{urlencode(params)}")
         return _select_results(reply, "results", ("url", "title", "content"))
