@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from antiphon.config import Config
+from antiphon.config.rate_limits import SheddingSettings
 from antiphon.engines.fake import FakeEngine
 from antiphon.engines.fake.playback import Gate
 from antiphon.stores.sql.store import Store
@@ -61,7 +62,7 @@ async def run_api(
 ) -> AsyncIterator[ApiServer]:
     engine = engine or FakeEngine()
     # a busy machine must not make these servers shed load
-    defaults = {"engine": "fake", "store": "memory", "shed_lag": 0.0}
+    defaults = {"engine": "fake", "store": "memory", "shed": SheddingSettings(lag=0.0)}
     app = build_app(Config.from_settings(**{**defaults, **settings}), engine, store)
     await app.lifecycle.open()
     try:
