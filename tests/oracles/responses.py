@@ -36,7 +36,11 @@ _EXTENSIONS = {
 DEVIATIONS: dict[str, set[str]] = {
     # penalties and store are required by Open Responses; extensions are echoed when they were sent; messages are
     # returned on request where the operator allows it (--compat off)
-    "Response": {"presence_penalty", "frequency_penalty", "store", "input_messages", "output_messages"} | _EXTENSIONS,
+    # ignored_fields names what was sent and has no effect
+    "Response": {
+        "presence_penalty", "frequency_penalty", "store", "input_messages", "output_messages", "ignored_fields",
+        *_EXTENSIONS,
+    },
     # usage per turn
     "InputTokensDetails": {"input_tokens_per_turn", "cached_tokens_per_turn"},
     "OutputTokensDetails": {"tool_output_tokens", "output_tokens_per_turn", "tool_output_tokens_per_turn"},

@@ -90,9 +90,10 @@ async def test_store_is_echoed_false_where_nothing_is_stored(engine: FakeEngine)
 @pytest.mark.shows("C1.1")
 async def test_the_operator_caps_and_defaults_the_length_of_answers(engine: FakeEngine) -> None:
     responses = make_responses(engine, OutputTokenLimits(default=5, maximum=8))
-    for requested, expected in ((None, 5), (3, 3), (100, 8)):
-        await create_response(responses, max_output_tokens=requested)
+    for requested, expected, echoed in ((None, 5, None), (3, 3, 3), (100, 8, 8)):
+        response = await create_response(responses, max_output_tokens=requested)
         assert engine.seen[-1].sampling.max_tokens == expected
+        assert response.max_output_tokens == echoed
 
 
 @pytest.mark.shows("A.30")

@@ -165,6 +165,7 @@ def test_headers_name_the_request_id_and_the_ignored_fields(client: OpenAI) -> N
     )
     assert raw.headers["x-request-id"].startswith("req_")
     assert "tempratur" in raw.headers["x-antiphon-ignored"]
+    assert "tempratur" in (raw.parse().model_extra or {})["ignored_fields"]
     assert raw.headers["content-type"].startswith("application/json")
     assert int(raw.headers["openai-processing-ms"]) >= 0
 

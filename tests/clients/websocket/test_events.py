@@ -25,6 +25,7 @@ BODIES: list[dict[str, Any]] = [
     {"input": "hi", "reasoning": {"effort": "high", "summary": "auto"}, "include": ["reasoning.encrypted_content"]},
     {"input": "hi", "max_output_tokens": 2, "top_logprobs": 1},
     {"input": "hi", "generate": False},
+    {"input": "hi", "unknown": 1},
     {"input": "word " * 20_000, "max_output_tokens": 1},
 ]
 
@@ -83,6 +84,19 @@ async def test_events_are_replayed_byte_for_byte(
     status, replayed = await asyncio.to_thread(fake_server.get, f"/v1/responses/{id_}?stream=true")
     assert status == 200
     assert [event.replace(b',"stream_id":"a"}', b"}") for event in events] == parse_sse(replayed)
+
+
+@pytest.mark.shows("A.18", "A.19", "F.2")
+async def test_the_first_event_and_the_stored_response_name_the_fields_without_effect(
+    fake_server: ServerProcess,
+) -> None:
+    unserved: dict[str, Any] = {"tempratur": 1, "tools": [{"type": "web_search"}], "reasoning": {"mode": "pro"}}
+    async with open_raw_socket(fake_server) as client:
+        created, *_, completed = map(json.loads, await receive_events(client, input="hi", **unserved))
+    assert sorted(created["response"]["ignored_fields"]) == ["reasoning.mode", "tempratur", "web_search"]
+    assert completed["response"]["ignored_fields"] == created["response"]["ignored_fields"]
+    _, stored = await asyncio.to_thread(fake_server.get, f"/v1/responses/{created['response']['id']}")
+    assert json.loads(stored) == completed["response"]
 
 
 @pytest.mark.parametrize("lane", [None, "a"])

@@ -17,6 +17,7 @@ from antiphon.errors import (
     MissingParameter,
     UnknownConversation,
     UnknownPrevious,
+    UnsupportedParameter,
 )
 from antiphon.ids import ItemIds, new_id, parse_response_id
 from antiphon.protocol.decoding.codec import encode
@@ -393,10 +394,12 @@ async def test_failed_and_cancelled_responses_are_not_added_to_the_conversation(
     assert len(await load_items(service, conversation_id)) == 3
 
 
-async def test_an_unstored_response_is_not_added_to_the_conversation(service: ServiceStack, engine: FakeEngine) -> None:
+async def test_an_unstored_turn_of_a_conversation_is_refused(service: ServiceStack, engine: FakeEngine) -> None:
     conversation_id = await create_conversation(service, "hello")
-    await create_response(service.responses, input="one", conversation=conversation_id, store=False)
-    assert get_prompt_contents(engine) == ["hello", "one"]
+    with pytest.raises(UnsupportedParameter, match="must be stored") as refused:
+        await create_response(service.responses, input="one", conversation=conversation_id, store=False)
+    assert (refused.value.status, refused.value.param) == (400, "store")
+    assert not engine.seen
     assert extract_texts(await load_items(service, conversation_id)) == ["hello"]
 
 

@@ -265,3 +265,18 @@ async def test_fields_without_effect_are_reported_as_ignored(engine: FakeEngine)
     )
     assert made.ignored == ["reasoning.mode", "web_search"]
     close_source(made)
+
+
+@pytest.mark.parametrize("side", ["input", "output"])
+@pytest.mark.shows("A.19")
+async def test_a_moderation_policy_that_blocks_is_rejected_because_nothing_would_be_blocked(
+    engine: FakeEngine, side: str
+) -> None:
+    moderation = {"model": "m", "policy": {side: {"mode": "block"}}}
+    with pytest.raises(UnsupportedParameter, match="no moderation model") as refused:
+        await accept_request(make_responses(engine), moderation=moderation)
+    assert (refused.value.status, refused.value.param) == (400, f"moderation.policy.{side}.mode")
+    assert not engine.seen
+    made = await accept_request(make_responses(engine), moderation={"model": "m", "policy": {side: {"mode": "score"}}})
+    assert made.ignored == ["moderation"]
+    close_source(made)

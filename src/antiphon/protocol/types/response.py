@@ -175,6 +175,10 @@ class Response(Struct, kw_only=True):
     assistant_confidence_threshold: float | UnsetType = UNSET
     max_ngram_size: int | UnsetType = UNSET
 
+    # An extension of this server: names of fields that were sent and have no effect, as in the header
+    # x-antiphon-ignored. SDKs hide headers, and a WebSocket has none.
+    ignored_fields: list[str] | UnsetType = UNSET
+
     # Only with `enable_response_messages`: the complete prompt as chat messages, and the answer.
     input_messages: list[Json] | UnsetType = UNSET
     output_messages: list[Json] | UnsetType = UNSET

@@ -5,6 +5,7 @@ Errors of a request are raised here, so the client gets a plain 4xx. Nothing is 
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import time
@@ -63,6 +64,8 @@ from antiphon.service.prompting.raw_prompts import prepare_prompt
 from antiphon.service.tool_loop.compaction import allow_truncation, make_compaction_step
 from antiphon.service.tool_loop.response_turns import TurnContext, build_turns
 from antiphon.service.tool_loop.toolkit import Toolkit
+
+log = logging.getLogger(__name__)
 
 TracerFactory = Callable[[str, str], RunTracer]
 
@@ -198,6 +201,9 @@ class Planner:
         prepared, request = planned.prepared, planned.decoded.request
         if request.enable_response_messages and not resolved.is_resumed:
             opening.input_messages = [*prepared.messages]
+        if planned.ignored:
+            opening.ignored_fields = planned.ignored
+            log.info("fields without effect: %s", ", ".join(planned.ignored))
         multi_turn = None if warms_up else await self._plan_turns(resolved, planned, opening)
         ticket = self._models.admit(planned.served, planned.capabilities, patient, tenant, opening.service_tier)
         options = request.stream_options
@@ -273,6 +279,8 @@ class Planner:
         stored = self.is_stored(decoded.request)
         opening = open_response(decoded.request, decoded.sent, new_id("resp"), name, int(time()), store=stored)
         set_response_id(opening.id)
+        if opening.max_output_tokens is not None:
+            opening.max_output_tokens = resolved.target.max_tokens  # the operator's limit may be lower
         if stored:
             await _assign_input_ids(decoded.request, opening.id)
         return opening

@@ -16,6 +16,7 @@ from antiphon.errors import (
 from antiphon.protocol.types.items import CompactionTrigger, ItemReference
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import StructuralTagFormat, TextFormat
+from antiphon.protocol.types.tools import Json
 from antiphon.service.model_io.adapter import wants_logprobs
 from antiphon.service.prompting.prepared_request import is_warmup
 
@@ -59,6 +60,19 @@ def reject_unsupported_fields(request: CreateResponse, sent: frozenset[str]) -> 
     for name in sorted(_UNSUPPORTED.keys() & sent):  # sorted, so that equal requests get equal errors
         if getattr(request, name):
             raise UnsupportedParameter(_UNSUPPORTED[name], param=name)
+    if request.moderation:
+        _reject_blocking_moderation(request.moderation)
+
+
+def _reject_blocking_moderation(moderation: Json) -> None:
+    """Reject a policy that blocks: it promises that some content is never answered. Scores alone are only missing."""
+    policy = moderation.get("policy")
+    for side, rule in (policy if isinstance(policy, dict) else {}).items():
+        if isinstance(rule, dict) and rule.get("mode") == "block":
+            raise UnsupportedParameter(
+                "This server has no moderation model, so nothing would be blocked: send no policy with `mode: block`.",
+                param=f"moderation.policy.{side}.mode",
+            )
 
 
 def require_input(request: CreateResponse) -> None:
@@ -79,6 +93,11 @@ def check_store_use(request: CreateResponse, store_enabled: bool, cached: bool =
         raise UnsupportedParameter(f"A background response must be stored: {reason}.", param="background")
     if request.wait_for_tool_outputs:
         _check_tool_output_wait(request, store_enabled)
+    if request.conversation is not None and store_enabled and request.store is False:
+        raise UnsupportedParameter(
+            "A turn of a conversation must be stored: `store` must not be false. Send the history in `input` otherwise.",
+            param="store",
+        )
     if store_enabled:
         return
     if request.previous_response_id is not None and not cached:
