@@ -86,6 +86,15 @@ async def test_the_endpoint_is_served_without_the_v1_prefix(app: App) -> None:
     assert (await call(app, "POST", "/responses", JSON, body=[body])).status == 200
 
 
+@pytest.mark.shows("A.18", "A.19")
+async def test_query_parameters_that_the_endpoint_does_not_read_are_named(app: App) -> None:
+    body = b'{"model":"fake","input":"hi","tempreature":1}'
+    answer = await call(app, "POST", "/responses?beta=true&beta=1&a%0Ab=2", JSON, body=[body])
+    assert (answer.status, answer.header(b"x-antiphon-ignored")) == (200, rb"tempreature, beta, a\nb")
+    answer = await call(app, "POST", "/responses?" + "&".join("abc" * 99), JSON, body=[body])
+    assert answer.header(b"x-antiphon-ignored") == b"tempreature, query"
+
+
 @pytest.mark.shows("A.18")
 async def test_unknown_fields_are_named_in_a_header_that_cannot_be_forged(app: App) -> None:
     answer = await post(app, **{"tempreature": 1, "a\r\nset-cookie: x": 2})

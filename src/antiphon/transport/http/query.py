@@ -6,7 +6,6 @@ repeated.
 
 from functools import cache
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct, ValidationError, inspect
@@ -17,7 +16,6 @@ from antiphon.transport.http.request import Request
 
 T = TypeVar("T", bound=Struct)
 
-_MAX_PAIRS = 64  # pairs
 _MAX_SHOWN = 64  # characters of a value that an error message shows
 
 
@@ -26,20 +24,20 @@ def read_query(request: Request, kind: type[T]) -> T:
 
     Raises InvalidValue, with the name as `param`, for values that do not fit.
     """
-    query = request.channel.query
-    values, request.ignored = _collect_values(query, kind) if query else ({}, ())
+    request.reads_query = True
+    values, request.ignored = _collect_values(request.parse_query(), kind) if request.channel.query else ({}, ())
     try:
         return msgspec.convert(values, kind, strict=False)
     except ValidationError as error:
         raise _to_value_error(explain(error, values, kind), values) from None
 
 
-def _collect_values(query: bytes, kind: type[Struct]) -> tuple[dict[str, Any], list[str]]:
+def _collect_values(query: list[tuple[str, str]], kind: type[Struct]) -> tuple[dict[str, Any], list[str]]:
     """Return the raw values by name, and the unknown names."""
     lists = _list_fields(kind)
     values: dict[str, Any] = {}
     unknown: dict[str, None] = {}
-    for raw_name, value in _parse_pairs(query):
+    for raw_name, value in query:
         base_name = raw_name.removesuffix("[]")
         name = base_name if lists.get(base_name) else raw_name
         if name not in lists:
@@ -59,13 +57,6 @@ def _list_fields(kind: type[Struct]) -> dict[str, bool]:
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)
     return {field.name: isinstance(field.type, inspect.ListType) for field in info.fields}
-
-
-def _parse_pairs(query: bytes) -> list[tuple[str, str]]:
-    try:
-        return parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="replace", max_num_fields=_MAX_PAIRS)
-    except ValueError:
-        raise BadRequest(f"The query has more than {_MAX_PAIRS} parameters.") from None
 
 
 def _to_value_error(error: BadRequest, values: dict[str, Any]) -> BadRequest:

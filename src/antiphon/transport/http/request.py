@@ -9,11 +9,13 @@ not a label of metrics, since the number of users is unbounded.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from io import BytesIO
 from time import perf_counter
 from types import MappingProxyType
 from typing import Concatenate, ParamSpec, TypeVar
+from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
@@ -53,6 +55,7 @@ INLINE_DECODE_BYTES = 640 * 1024  # larger bodies are decoded in a thread; the d
 
 _ID_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _ID_LENGTH = 128
+_MAX_QUERY_PAIRS = 64
 _NO_PARAMS: Mapping[str, str] = MappingProxyType({})
 
 UNAUTHENTICATED = Principal(tenant="", scopes=frozenset())  # before authentication, and on public paths
@@ -82,10 +85,19 @@ class Request(Struct, eq=False):
     status: int = 0
     # names of fields that were sent and have no effect; reported in the header x-antiphon-ignored
     ignored: Sequence[str] = ()
+    reads_query: bool = False  # whether the endpoint reads the query; otherwise its parameters have no effect
 
     def get_single_header(self, name: bytes) -> bytes | None:
         """Return a header that must not be repeated; None if it is missing or repeated."""
         return None if name in self.repeated else self.headers.get(name)
+
+    def parse_query(self) -> list[tuple[str, str]]:
+        """Return the names and values of the query. Raises BadRequest if there are too many."""
+        query = self.channel.query.decode("latin-1")
+        try:
+            return parse_qsl(query, keep_blank_values=True, errors="replace", max_num_fields=_MAX_QUERY_PAIRS)
+        except ValueError:
+            raise BadRequest(f"The query has more than {_MAX_QUERY_PAIRS} parameters.") from None
 
     async def read_body(self, limits: Limits) -> bytes:
         """Read a complete JSON body. Rejects it as soon as it is known to be too large or of another media type."""
@@ -143,9 +155,17 @@ class Request(Struct, eq=False):
             self.add_limit_headers()
         elapsed_ms = b"%d" % ((perf_counter() - self.began) * 1000)
         head = [*headers, *self.reply_headers, (b"openai-processing-ms", elapsed_ms)]
-        if self.ignored:
-            head.append((b"x-antiphon-ignored", ", ".join(map(_escape_header, self.ignored)).encode("ascii")))
+        ignored = self.ignored
+        if self.channel.query and not self.reads_query:
+            ignored = [*ignored, *self._list_query_names()]
+        if ignored:
+            head.append((b"x-antiphon-ignored", ", ".join(map(_escape_header, ignored)).encode("ascii")))
         return head
+
+    def _list_query_names(self) -> Iterable[str]:
+        with suppress(BadRequest):
+            return dict(self.parse_query())
+        return ["query"]
 
     def add_limit_headers(self) -> None:
         """Add the rate limit headers to the reply, once."""
