@@ -24,3 +24,9 @@ def test_only_a_possible_stop_string_prefix_is_held_back() -> None:
     cut = StopStringCutter(["END"])
     assert [cut.feed(piece) for piece in ("one E", "N", "x E", "ND")] == ["one ", "", "ENx ", ""]
     assert cut.finish() == ""
+
+
+def test_of_two_stop_strings_the_one_that_ends_first_wins() -> None:
+    cut = StopStringCutter(["one two three", "two"])
+    assert cut.feed("say one two three") == "say one "
+    assert cut.stop == "two"

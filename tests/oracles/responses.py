@@ -38,7 +38,12 @@ DEVIATIONS: dict[str, set[str]] = {
     # returned on request where the operator allows it (--compat off)
     # ignored_fields names what was sent and has no effect
     "Response": {
-        "presence_penalty", "frequency_penalty", "store", "input_messages", "output_messages", "ignored_fields",
+        "presence_penalty",
+        "frequency_penalty",
+        "store",
+        "input_messages",
+        "output_messages",
+        "ignored_fields",
         *_EXTENSIONS,
     },
     # usage per turn

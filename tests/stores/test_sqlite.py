@@ -72,6 +72,41 @@ def read_files(path: Path) -> bytes:
     return b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
 
 
+class SyncCounter(apsw.VFS):
+    """The default file system of SQLite while it is used; counts the syncs of write-ahead logs."""
+
+    def __init__(self) -> None:
+        super().__init__("counts-syncs", "unix", makedefault=True)
+        self.syncs = 0
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 - of apsw
+        return _CountedFile(self, name, flags)
+
+
+class _CountedFile(apsw.VFSFile):
+    def __init__(self, counter: SyncCounter, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
+        super().__init__("unix", name, flags)  # type: ignore[arg-type]  # apsw accepts what it passes to xOpen
+        self._counter = counter
+        self._is_log = bool(flags[0] & apsw.SQLITE_OPEN_WAL)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802 - of apsw
+        self._counter.syncs += self._is_log
+        super().xSync(flags)
+
+
+@pytest.mark.shows("B.1")
+async def test_a_write_is_synced_to_the_disk_before_it_is_acknowledged(path: Path, clock: Clock) -> None:
+    counter = SyncCounter()
+    try:
+        async with open_store(path, clock) as store:
+            for end in (make_inserting_end(clock, make_response(clock)) for _ in range(3)):
+                before = counter.syncs
+                await store.finish(TENANT, end)
+                assert counter.syncs > before
+    finally:
+        counter.unregister()
+
+
 @pytest.mark.shows("B.1")
 async def test_the_file_and_its_folders_are_private_to_the_owner(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "some" / "where" / "store.db"

@@ -251,6 +251,23 @@ async def test_pending_lookups_are_bounded(store: CountingKeyStore, clock: Clock
     assert await keys.look_up(unknown[0]) is None
 
 
+async def test_a_key_that_is_created_after_a_failed_lookup_becomes_valid(
+    store: CountingKeyStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    keys = ApiKeys(store=store, clock=clock)
+    row, text = issue("acme", "", (), clock(), None)
+    assert await keys.look_up(text.encode()) is None
+    await store.store.add_api_key(row)
+    assert await keys.look_up(text.encode()) is None  # the failure is remembered for a moment
+    assert len(store.lookups) == 1
+    now[0] += module._UNKNOWN_SECONDS
+    principal = await keys.look_up(text.encode())
+    assert principal is not None
+    assert principal.tenant == "acme"
+
+
 async def test_the_key_caches_are_bounded(
     store: CountingKeyStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

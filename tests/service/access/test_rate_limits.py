@@ -69,6 +69,20 @@ def test_a_refused_request_is_not_charged() -> None:
     limit_set.admit(20)
 
 
+def test_a_request_that_its_key_refuses_is_refunded_to_its_tenant() -> None:
+    quota = QuotaSettings(requests_per_minute=9, tokens_per_minute=400, key_tokens_per_minute=40)
+    limit_set = make_limits(quota, Clock()).get_limits(ACME)
+    limit_set.admit(4).spend(39)
+    assert list_available_tokens(limit_set) == [361, 1]
+    assert "key" in expect_refusal(limit_set, 1000).message
+    assert list_available_tokens(limit_set) == [361, 1]
+    assert list_remaining(limit_set) == [8, 1]
+
+
+def list_available_tokens(limit_set: LimitSet) -> list[float]:
+    return [budget.tokens.available(Clock().now) for budget in limit_set.budgets if budget.tokens is not None]
+
+
 def test_key_limits_and_tenant_limits_both_apply() -> None:
     rate_limits = make_limits(QuotaSettings(requests_per_minute=3, key_requests_per_minute=2))
     first, second = rate_limits.get_limits(ACME), rate_limits.get_limits(OTHER_KEY)

@@ -172,6 +172,17 @@ async def test_a_debt_blocks_all_servers(limits_factory: LimitsFactory) -> None:
         assert second.remaining == [None, 0]
 
 
+async def test_a_debt_is_settled_while_its_slice_is_in_use(limits_factory: LimitsFactory) -> None:
+    shared_limits = SharedRateLimits(factory := limits_factory())
+    meter, now = shared_limits.lease("t", "tokens", 600.0, 1000.0), 1000.0
+    assert not meter.try_take(10.0, now)
+    meter.take(100.0, now)
+    settlement = meter.make_settlement(now)
+    await factory.close()
+    assert settlement is not None
+    assert (settlement.back, meter.held) == (-100.0, 0.0)
+
+
 async def test_an_unused_slice_is_returned(limits_factory: LimitsFactory) -> None:
     async with start_replicas(limits_factory, QuotaSettings(requests_per_minute=100)) as (first, second):
         await first.admit()  # takes a slice of five and uses one
