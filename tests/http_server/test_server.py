@@ -15,6 +15,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
+from antiphon.http_server import server as module
 from antiphon.http_server.server import HttpServer
 from antiphon.http_server.settings import ConnectionLimits, HttpServerSettings
 
@@ -110,6 +111,29 @@ async def test_an_application_without_lifespan_and_error_handling_is_served() ->
     async with serve(app) as address, httpx2.AsyncClient() as client:
         reply = await client.get(f"http://{address}/")
         assert (reply.status_code, reply.text) == (500, "The server ended this request without an answer.")
+
+
+async def test_a_client_that_connected_just_before_the_shutdown_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    monkeypatch.setattr(module, "_NEWCOMER_POLLS", 1000)  # on a busy machine the client needs longer
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        server = HttpServer(HttpServerSettings(app, lifespan="off"))
+        running = asyncio.create_task(server.serve([listening]))
+        async with asyncio.timeout(30):
+            while not server.started:  # noqa: ASYNC110 - nothing signals it
+                await asyncio.sleep(0)
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            server.should_exit = True
+            while listening.fileno() != -1:  # noqa: ASYNC110 - nothing signals that the server is shutting down
+                await asyncio.sleep(0)
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 204")
+            writer.close()
+            await running
 
 
 async def test_an_application_that_fails_to_start_stops_the_server() -> None:
