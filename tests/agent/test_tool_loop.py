@@ -1,6 +1,7 @@
 """Runs of several turns over a scripted turn policy: server tools, approvals, client outputs, limits and recovery."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,7 +18,7 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.errors import InvalidValue
 from antiphon.ids import ItemIds
 from antiphon.protocol.types.events import Completed, Event, Incomplete
-from antiphon.protocol.types.items import FunctionCallOutput, McpApprovalRequest, McpCall, Message
+from antiphon.protocol.types.items import FunctionCallOutput, McpApprovalRequest, McpCall, Message, OutputItem
 from antiphon.protocol.types.response import Response
 from antiphon.tools.base import ModelToolCall, ToolResult
 from tests.agent.run_endings import EndLog
@@ -267,6 +268,22 @@ async def test_a_call_that_needs_approval_ends_the_response_with_a_request(engin
     assert [tool_call.name for tool_call in policy.add_tool.calls] == ["add"]
 
 
+async def test_an_approval_request_is_stored_before_the_client_sees_it(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__drop"))
+    policy, received = ScriptedTurnPolicy(engine), list[str]()
+    store_request, seen_before = policy.record_approval_request, list[str]()
+
+    async def record_approval_request(call: ModelToolCall, output: Sequence[OutputItem]) -> None:
+        seen_before.extend(received)
+        await store_request(call, output)
+
+    policy.record_approval_request = record_approval_request  # type: ignore[method-assign]
+    async with asyncio.timeout(30):
+        await make_run(policy).drive(lambda events: received.extend(event.type for event in events))
+    assert received.count("response.output_item.added") == 1
+    assert "response.output_item.added" not in seen_before
+
+
 async def test_an_approved_call_runs_once_before_the_model_is_called(engine: FakeEngine) -> None:
     engine.says(Text("Dropped."))
     policy = ScriptedTurnPolicy(engine)
@@ -318,14 +335,17 @@ async def run_until_killed(engine: FakeEngine, policy: ScriptedTurnPolicy, until
     return entries
 
 
-async def resume_run(policy: ScriptedTurnPolicy, entries: list[LogEntry]) -> Run:
+async def resume_run(
+    policy: ScriptedTurnPolicy, entries: list[LogEntry], limits: ToolLoopLimits | None = None
+) -> Run:
     """Resume a killed run from its log, as another server does, and drive it to its end."""
     checkpoint = read_checkpoint(entries)
     assert checkpoint is not None
     replay = Replay(reset_response(Response(id=ID, created_at=1, model="fake")), False)
     replay.open()
     replay.feed(entries)
-    run = Run(policy.make_first_call(), replay.emitter, EndLog(), None, MultiTurn(policy=policy, checkpoint=checkpoint))
+    multi_turn = MultiTurn(policy=policy, limits=limits or ToolLoopLimits(), checkpoint=checkpoint)
+    run = Run(policy.make_first_call(), replay.emitter, EndLog(), None, multi_turn)
     async with asyncio.timeout(30):
         await run.drive(lambda events: None)
     return run
@@ -369,6 +389,18 @@ async def test_a_call_that_finished_before_a_crash_is_not_rerun_and_its_output_i
     assert list(new_policy.states[0].results.values()) == ["the page"]
     last = later.response.output[-1]
     assert isinstance(last, Message)
+
+
+@pytest.mark.shows("A.31")
+async def test_calls_before_a_crash_count_towards_max_tool_calls(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "look"))
+    entries = await run_until_killed(engine, ScriptedTurnPolicy(engine), "response.web_search_call.completed")
+    engine.says(*make_call(0, "srv__add"))
+    engine.says(Text("Enough."))
+    policy = ScriptedTurnPolicy(engine)
+    later = await resume_run(policy, entries, ToolLoopLimits(max_calls=1))
+    assert (later.response.status, policy.add_tool.calls) == ("completed", [])
+    assert policy.states[0].calls_exhausted
 
 
 async def test_a_crash_in_the_middle_of_a_turn_leaves_no_checkpoint(engine: FakeEngine) -> None:

@@ -315,6 +315,15 @@ async def test_a_former_owner_is_notified_once_and_cannot_end_the_response(servi
     assert (await service.load_row(owned_row.id)).status == "in_progress"
 
 
+async def test_a_row_under_another_fence_is_lost_even_if_it_still_runs(service: ServiceStack) -> None:
+    owned_row = await begin_row(service)
+    owned_row.verify(await service.load_row(owned_row.id))
+    assert owned_row.lost is False
+    assert await service.store.take(TENANT, owned_row.id, make_foreign_claim()) is not None
+    owned_row.verify(await service.load_row(owned_row.id))
+    assert owned_row.lost is True
+
+
 async def test_deleting_a_running_response_fails_its_stream(instrumented_store: InstrumentedStore) -> None:
     async with start_service(FakeEngine(SLOW), instrumented_store.as_store()) as service:
         accepted_ = await accept_request(service.responses, stream=True)

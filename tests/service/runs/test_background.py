@@ -109,6 +109,17 @@ async def test_background_stream_events_are_stored_before_they_are_sent() -> Non
         assert not await node.store.read(TENANT, collector.id, -1)
 
 
+async def test_the_engine_is_called_only_after_the_store_has_confirmed_the_ownership() -> None:
+    async with start_nodes() as (node,):
+        node.store.down = {"start"}
+        response_id = await node.create_background()
+        async with asyncio.timeout(30):
+            await node.store.failed.wait()
+        assert not node.engine.seen
+        node.store.down = set()
+        assert (await node.wait_ended(response_id)).status == "completed"
+
+
 async def test_without_streaming_no_events_are_written_before_the_end() -> None:
     async with start_nodes() as (node,):
         node.engine.says(Text("a"), Text("b"))
