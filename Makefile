@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers drills lock clean test-engines test-clients vllm sglang golden
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers drills mutants lock clean test-engines test-clients vllm sglang golden
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ golden: $(VENV)/.dev ## rewrite the expected results of recorded engines
 
 drills: $(VENV)/.dev ## fault injection: kills, stops, partitions, full disks (ARGS="--quick" takes minutes, ARGS=zombie runs one)
 	@$(BIN)/python -m drills $(ARGS)
+
+mutants: $(VENV)/.dev ## change single rules of the source and count the changes that no test notices, an hour (ARGS="--count 20 --seed 2")
+	@$(BIN)/python -m tools.mutants $(ARGS)
 
 lock: ## pin the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)
 	@test -x build/lock/bin/uv || ($(PYTHON) -m venv build/lock && build/lock/bin/pip install -q uv==$(UV_VERSION))
