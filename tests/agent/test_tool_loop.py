@@ -335,9 +335,7 @@ async def run_until_killed(engine: FakeEngine, policy: ScriptedTurnPolicy, until
     return entries
 
 
-async def resume_run(
-    policy: ScriptedTurnPolicy, entries: list[LogEntry], limits: ToolLoopLimits | None = None
-) -> Run:
+async def resume_run(policy: ScriptedTurnPolicy, entries: list[LogEntry], limits: ToolLoopLimits | None = None) -> Run:
     """Resume a killed run from its log, as another server does, and drive it to its end."""
     checkpoint = read_checkpoint(entries)
     assert checkpoint is not None

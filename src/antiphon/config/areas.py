@@ -313,6 +313,9 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
         return "memory" if self.disable_store else self.store or str(data_home() / "antiphon.db")
 
 
+UnservedTools = Literal["auto", "ignore", "refuse"]
+
+
 class ToolSettings(Struct, frozen=True, kw_only=True):
     """Tools, MCP servers, and outgoing connections."""
 
@@ -327,6 +330,11 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
         Count, "Maximum number of turns with tools in a response; then the model must answer without tools."
     ] = 32
     tools_at_once: Annotated[Count, "Maximum number of concurrent tool calls of one response."] = 8
+    unserved_tools: Annotated[
+        UnservedTools,
+        "Hosted tools that a request declares and this server does not run: ignore them, refuse the request, or (auto) "
+        "ignore web_search alone, which some clients always declare.",
+    ] = "auto"
     mcp_server: Annotated[
         tuple[Labelled, ...],
         "LABEL=URL: an MCP server that requests may use by its label; [[mcp]] in the file has more options.",

@@ -193,4 +193,5 @@ def _planner_settings(
         loop_limits=ToolLoopLimits(max_turns=tools.max_turns, max_parallel=tools.tools_at_once),
         policy=policy,
         make_tracer=make_tracer,
+        unserved_tools=tools.unserved_tools,
     )

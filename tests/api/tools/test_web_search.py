@@ -199,6 +199,32 @@ async def test_the_tool_is_ignored_and_reported_without_a_search_service() -> No
                 assert "--web-search-url" in refused.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("policy", "tool", "param"),
+    [
+        ("auto", {"type": "web_search"}, None),
+        ("auto", {"type": "file_search", "vector_store_ids": ["vs_1"]}, "tools[1]"),
+        ("auto", {"type": "code_interpreter", "container": {"type": "auto"}}, "tools[1]"),
+        ("auto", {"type": "image_generation"}, "tools[1]"),
+        ("auto", {"type": "shell", "environment": {"type": "container_auto"}}, "tools[1]"),
+        ("ignore", {"type": "code_interpreter", "container": {"type": "auto"}}, None),
+        ("refuse", {"type": "web_search"}, "tools[1]"),
+    ],
+)
+@pytest.mark.shows("A.19", "E.26")
+async def test_a_tool_that_is_not_served_is_refused_or_reported_as_the_operator_chose(
+    policy: str, tool: dict[str, Any], param: str | None
+) -> None:
+    async with run_api(unserved_tools=policy) as server:
+        body = {"model": "fake", "input": "hi", "tools": [{"type": "function", "name": "f"}, tool]}
+        answer = await server.post("responses", body)
+    if param is None:
+        assert (answer.status, answer.json()["ignored_fields"]) == (200, [tool["type"]])
+    else:
+        assert (answer.status, answer.error["param"], answer.error["code"]) == (400, param, "unsupported_parameter")
+        assert "--unserved-tools ignore" in answer.error["message"]
+
+
 @pytest.mark.shows("E.26")
 async def test_the_tool_is_ignored_and_reported_without_external_web_access() -> None:
     async with run_with_web_search() as (server, web):

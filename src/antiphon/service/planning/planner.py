@@ -20,6 +20,7 @@ from antiphon.agent.run import MultiTurn
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_loop import ToolLoopLimits
+from antiphon.config.areas import UnservedTools
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.emitter.emitter import Emitter, EventLog
 from antiphon.core.emitter.event_log import LogEntry
@@ -82,6 +83,7 @@ class PlannerSettings(Struct, frozen=True, kw_only=True):
     make_tracer: TracerFactory | None = None  # of a tenant's response, by its id; None: not traced
     loop_limits: ToolLoopLimits = ToolLoopLimits()
     policy: RequestPolicy = RequestPolicy()
+    unserved_tools: UnservedTools = "auto"
 
 
 class Continuation(Struct, frozen=True, kw_only=True):
@@ -163,7 +165,8 @@ class Planner:
         self._settings = settings
         self._keyring = Keyring([new_key()]) if keyring is None else keyring
         self._toolkit = toolkit or Toolkit()
-        self._services = PromptServices((attachments or Attachments()).load, self._toolkit.find_hosted, self._keyring)
+        load = (attachments or Attachments()).load
+        self._services = PromptServices(load, self._toolkit.find_hosted, self._keyring, settings.unserved_tools)
 
     def make_encrypter(self, tenant: str) -> Encrypt:
         """Return a function that encrypts reasoning for the tenant."""

@@ -95,7 +95,7 @@ def check_store_use(request: CreateResponse, store_enabled: bool, cached: bool =
         _check_tool_output_wait(request, store_enabled)
     if request.conversation is not None and store_enabled and request.store is False:
         raise UnsupportedParameter(
-            "A turn of a conversation must be stored: `store` must not be false. Send the history in `input` otherwise.",
+            "A turn of a conversation must be stored: `store` must not be false. Or send the history in `input`.",
             param="store",
         )
     if store_enabled:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from antiphon.agent.output_rules import RetryPolicy
 from antiphon.agent.tool_resolver import ToolCallResolver
+from antiphon.config.areas import UnservedTools
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.history.history import NO_TOOL_OUTPUTS, History, count_droppable, drop_oldest, make_history
 from antiphon.core.prompt import GenerationRequest, Prompt, Sampling, TokenPrompt
@@ -53,6 +54,7 @@ class PromptServices(Struct, frozen=True):
     load_attachments: LoadAttachments
     hosting: HostedToolLookup
     keyring: Keyring
+    unserved_tools: UnservedTools = "auto"
 
 
 MAX_INLINE_ITEMS = 500  # more items are rendered in a thread, at about 25 µs each
@@ -95,6 +97,7 @@ class _PromptFitter(Struct, eq=False):
         earlier, texts = self.inputs.earlier, self.inputs.tool_texts
         history = await self._run(make_history, earlier, self.request.input, self.target.earlier_param, texts)
         chat = await self._run(self._render_chat, history)
+        self._check_tools(chat.offered)
         if self.attached.missing:
             await self.services.load_attachments(self.inputs.tenant, self.attached)
             chat = await self._run(self._render_chat, history)
@@ -125,7 +128,6 @@ class _PromptFitter(Struct, eq=False):
     async def _build(self, chat: RenderedChat, prompt: Prompt, tokens: int | None) -> PreparedPrompt:
         """Build the call of a prompt that fits. `tokens`: of the prompt, if they were counted."""
         target, request, offered = self.target, self.request, chat.offered
-        self._check_tools(offered)
         output_spec = self.adapter.make_output_spec(chat.prompt, prompt)
         rules, retry_policy = find_rules(request, chat, output_spec.enforced), None
         if rules is not None:
@@ -146,6 +148,15 @@ class _PromptFitter(Struct, eq=False):
         )
 
     def _check_tools(self, offered: OfferedTools) -> None:
+        """Reject tools that this server does not run, and all tools for a model without them.
+
+        Codex declares web_search in every request, so by default that tool is only reported as ignored.
+        """
+        policy = self.services.unserved_tools
+        for index, tool in enumerate(self.request.tools if offered.setup_hints and policy != "ignore" else ()):
+            kind = str(tool.__struct_config__.tag)
+            if kind in offered.setup_hints and (policy == "refuse" or not kind.startswith("web_search")):
+                raise _unserved_tool_error(kind, index, offered.setup_hints[kind])
         if offered.offers and "tools" not in self.adapter.honours:
             reason = self.target.capabilities.unsupported_reasons.get("tools", "")
             sentence = f"'tools' are not supported by this model on the {self.target.served.engine.name} engine."
@@ -236,6 +247,14 @@ def _set_stops(sampling: Sampling, output_spec: OutputSpec) -> Sampling:
         replace(sampling, stop_token_ids=sampling.stop_token_ids + output_spec.stop_token_ids)
         if output_spec.stop_token_ids
         else sampling
+    )
+
+
+def _unserved_tool_error(kind: str, index: int, setup_hint: str) -> UnsupportedParameter:
+    return UnsupportedParameter(
+        f"This server does not run {kind} tools. {setup_hint or 'No setting enables them.'} Omit the tool, or let the "
+        "operator set --unserved-tools ignore.",
+        param=f"tools[{index}]",
     )
 
 
