@@ -139,9 +139,24 @@ def test_a_tool_with_only_programmatic_callers_is_not_offered() -> None:
 
 
 @pytest.mark.shows("A.19")
+def test_an_mcp_server_with_only_programmatic_callers_is_neither_listed_nor_offered() -> None:
+    server = {
+        "type": "mcp",
+        "server_label": "s",
+        "server_url": "https://s.example",
+        "allowed_callers": ["programmatic"],
+    }
+    made = render_request(tools=[server])
+    assert (made.offered.unlisted, made.offered.ignored) == ((), ("programmatic_tool_calling",))
+    made = render_request(tools=[{**server, "allowed_callers": ["programmatic", "direct"]}])
+    assert (made.offered.unlisted, made.offered.ignored) == (("s",), ())
+
+
+@pytest.mark.shows("A.19")
 @pytest.mark.parametrize(
     ("declared", "option"),
     [
+        ({"type": "function", "name": "f", "output_schema": {"type": "object"}}, "tools.output_schema"),
         ({"type": "function", "name": "f", "defer_loading": True}, "tools.defer_loading"),
         ({"type": "function", "name": "f", "async": True}, "tools.async"),
     ],

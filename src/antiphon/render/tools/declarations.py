@@ -135,7 +135,8 @@ class _ToolCollector:
         self.failed: dict[str, str] = {}
 
     def add_request(self, request: CreateResponse) -> None:
-        self._servers = {tool.server_label: tool for tool in request.tools if isinstance(tool, McpTool)}
+        servers = [tool for tool in request.tools if isinstance(tool, McpTool) and _may_models_call(tool)]
+        self._servers = {tool.server_label: tool for tool in servers}
         for index, tool in enumerate(request.tools):
             for declaration in self.flatten(tool):
                 if declaration.key in self.declared:
@@ -193,7 +194,9 @@ class _ToolCollector:
             case ShellTool() | LocalShellTool() | ApplyPatchTool() | ToolSearchTool():
                 yield from self._flatten_client_tool(tool)
             case McpTool():
-                if tool.server_label not in self._servers:  # only the MCP servers of the request can be called
+                if not _may_models_call(tool):
+                    self._ignored["programmatic_tool_calling"] = None
+                elif tool.server_label not in self._servers:  # only the MCP servers of the request can be called
                     self._ignored["mcp"] = None
             case _:
                 yield from self._flatten_hosted_tool(tool)
@@ -300,13 +303,18 @@ def _is_callable(tool: FunctionTool | CustomTool, ignored: dict[str, None]) -> b
     """
     if tool.asynchronous is True:
         ignored["tools.async"] = None
+    if isinstance(tool, FunctionTool) and tool.output_schema:
+        ignored["tools.output_schema"] = None  # chat templates have no place for it
     grammar = tool.format if isinstance(tool, CustomTool) else None
     if isinstance(grammar, GrammarInput) and grammar.syntax == "lark" and not has_lark():
         ignored["tools.format"] = None  # the grammar is described to the model but not enforced
-    if tool.allowed_callers is UNSET or "direct" in tool.allowed_callers:
-        return True
-    ignored["programmatic_tool_calling"] = None
-    return False
+    if not (callable_ := _may_models_call(tool)):
+        ignored["programmatic_tool_calling"] = None
+    return callable_
+
+
+def _may_models_call(tool: FunctionTool | CustomTool | McpTool) -> bool:
+    return tool.allowed_callers is UNSET or "direct" in tool.allowed_callers
 
 
 def _chat_schema(name: str, declaration: _ToolDeclaration, suffix: str = "") -> Json:
