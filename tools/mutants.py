@@ -60,12 +60,12 @@ def list_mutants(path: Path, source: bytes) -> Iterator[Mutant]:
         yield Mutant(path, node.lineno, before, after, source[:begin] + text.encode() + source[end:])
 
 
-def _walk_functions(tree: ast.AST, inside: bool = False) -> Iterator[ast.AST]:
+def _walk_functions(tree: ast.AST, inside: bool = False) -> Iterator[ast.expr | ast.stmt]:
     for child in ast.iter_child_nodes(tree):
         # Before Python 3.12, positions within an f-string are not those of the file.
         if isinstance(child, ast.arguments | ast.JoinedStr) or (isinstance(child, ast.Expr) and _is_log(child)):
             continue
-        if inside:
+        if inside and isinstance(child, ast.expr | ast.stmt):
             yield child
         yield from _walk_functions(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
 
@@ -92,9 +92,8 @@ def _mutate(node: ast.AST) -> ast.AST | str | None:
     return None
 
 
-def _find_range(node: ast.AST, source: bytes) -> tuple[int, int]:
+def _find_range(node: ast.expr | ast.stmt, source: bytes) -> tuple[int, int]:
     """Return the byte offsets of a node; its columns are counted in UTF-8 bytes."""
-    assert isinstance(node, ast.expr | ast.stmt)
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))

@@ -85,7 +85,7 @@ class SyncCounter(apsw.VFS):
 
 class _CountedFile(apsw.VFSFile):
     def __init__(self, counter: SyncCounter, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
-        super().__init__("unix", name, flags)  # type: ignore[arg-type]  # apsw accepts what it passes to xOpen
+        super().__init__("unix", name, flags)
         self._counter = counter
         self._is_log = bool(flags[0] & apsw.SQLITE_OPEN_WAL)
 
