@@ -1,4 +1,4 @@
-"""Mutation testing: which changes are drawn, and that tests notice one of them. Covers `tools/mutants.py`."""
+"""Mutation testing: which changes are drawn, and that tests notice one of them."""
 
 import ast
 from pathlib import Path

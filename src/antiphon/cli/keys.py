@@ -117,7 +117,9 @@ def _parse_expiry(text: str, now: float) -> float:
     try:
         if "-" in text:
             return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
-        return datetime.fromtimestamp(now + float(text) * _DAY_SECONDS, UTC).timestamp()
+        timestamp = now + float(text) * _DAY_SECONDS
+        datetime.fromtimestamp(timestamp, UTC)  # raises if the date is out of range; it rounds to microseconds
+        return timestamp
     except (ValueError, OverflowError):
         raise StartupError("--expires takes a number of days, or a date such as 2027-01-31.") from None
 

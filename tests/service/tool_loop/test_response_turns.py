@@ -136,17 +136,12 @@ async def test_after_the_last_turn_with_tools_no_tool_is_offered(engine: FakeEng
 
 
 @pytest.mark.shows("E.26")
-async def test_an_unconfigured_tool_is_rejected_only_if_it_is_forced(
-    engine: FakeEngine,
-) -> None:
+async def test_an_unconfigured_tool_is_rejected_with_the_flag_that_enables_it(engine: FakeEngine) -> None:
     planner = make_planner(engine, ExampleTool(missing="Set it up with --files."))
-    body = {"model": "fake", "input": "Where?", "tools": [FILES, CLIENT_TOOL], "store": False}
-    planned = await planner.plan_response("default", decode_create(encode(body), Limits()))
-    assert (planned.multi_turn, planned.ignored) == (None, ["file_search"])
-    planned.leave()
-    with pytest.raises(UnsupportedParameter, match="--files") as refused:
-        await run_response(planner, tool_choice={"type": "file_search"})
-    assert refused.value.param == "tool_choice"
+    for choice, param in (("auto", "tools[0]"), ({"type": "file_search"}, "tool_choice")):
+        with pytest.raises(UnsupportedParameter, match="--files") as refused:
+            await run_response(planner, tool_choice=choice)
+        assert refused.value.param == param
 
 
 async def test_two_mcp_servers_with_one_label_are_rejected(engine: FakeEngine) -> None:

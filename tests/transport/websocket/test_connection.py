@@ -109,7 +109,7 @@ async def test_an_unknown_event_type_is_rejected(kind: object) -> None:
         ({"input": [{"role": "riddle", "content": "x"}]}, "input[0].role"),
         ({"tools": 7}, "tools"),
         ({"generate": "no"}, "generate"),
-        ({"store": False, "conversation": "conv_1"}, "conversation"),
+        ({"store": False, "conversation": "conv_1"}, "store"),
     ],
     ids=lambda value: repr(value)[:40],
 )

@@ -48,6 +48,7 @@ from antiphon.service.planning.validation import (
     check_store_use,
     choices_error,
     list_ignored_fields,
+    reject_unstored_turn,
     reject_unsupported_by_engine,
     reject_unsupported_fields,
     require_input,
@@ -194,6 +195,7 @@ class Planner:
         `patient` (always set for background): the ticket joins the model's queue only when it is awaited, and the queue
         is never full for it. Otherwise Busy is raised if the queue is full.
         """
+        reject_unstored_turn(decoded.request)
         resolved = await self._resolve(tenant, decoded, continuation or Continuation())
         opening = await self._open_response(resolved)
         effective = allow_truncation(resolved.decoded)
@@ -206,7 +208,7 @@ class Planner:
             opening.input_messages = [*prepared.messages]
         if planned.ignored:
             opening.ignored_fields = planned.ignored
-            log.info("fields without effect: %s", ", ".join(planned.ignored))
+            _log_ignored(planned.ignored, decoded.ignored)
         multi_turn = None if warms_up else await self._plan_turns(resolved, planned, opening)
         ticket = self._models.admit(planned.served, planned.capabilities, patient, tenant, opening.service_tier)
         options = request.stream_options
@@ -388,3 +390,11 @@ async def _assign_input_ids(request: CreateResponse, response_id: str) -> None:
         request.input = assign_ids(items, ids)
     else:
         request.input = await _run_in_thread(assign_ids, items, ids)
+
+
+def _log_ignored(ignored: Sequence[str], unknown: Sequence[str]) -> None:
+    """Log fields without effect. Names that this server does not define are content of a client, so only their number
+    is logged.
+    """
+    names = [name for name in ignored if name not in unknown]
+    log.info("fields without effect: %s", ", ".join([*names, *([f"{len(unknown)} unknown"] if unknown else [])]))

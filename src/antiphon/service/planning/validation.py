@@ -93,11 +93,6 @@ def check_store_use(request: CreateResponse, store_enabled: bool, cached: bool =
         raise UnsupportedParameter(f"A background response must be stored: {reason}.", param="background")
     if request.wait_for_tool_outputs:
         _check_tool_output_wait(request, store_enabled)
-    if request.conversation is not None and store_enabled and request.store is False:
-        raise UnsupportedParameter(
-            "A turn of a conversation must be stored: `store` must not be false. Or send the history in `input`.",
-            param="store",
-        )
     if store_enabled:
         return
     if request.previous_response_id is not None and not cached:
@@ -126,6 +121,15 @@ def reject_unsupported_by_engine(
         raise unsupported_error("top_logprobs" if request.top_logprobs else "include", capabilities, engine)
     if request.reasoning.effort not in (None, "none") and "reasoning.effort" not in capabilities.supported_fields:
         raise unsupported_error("reasoning.effort", capabilities, engine)
+
+
+def reject_unstored_turn(request: CreateResponse) -> None:
+    """Reject a turn that would not be added to its conversation. Counting the tokens of such a turn stores nothing."""
+    if request.conversation is not None and request.store is False:
+        raise UnsupportedParameter(
+            "A turn of a conversation must be stored: `store` must not be false. Or send the history in `input`.",
+            param="store",
+        )
 
 
 def list_ignored_fields(request: CreateResponse, sent: frozenset[str]) -> list[str]:
