@@ -240,7 +240,7 @@ def _apply_extensions(
 
 
 def _list_required_features(request: CompletionFields, output_format: RequestedFormat) -> Iterator[tuple[str, str]]:
-    """Yield each engine feature that the request needs, with the field that asked for it."""
+    """Yield each engine feature that the request needs, with the field that requires it."""
     for name in ("logit_bias", "min_tokens", "stop_token_ids", "return_token_ids", "priority"):
         if getattr(request, name):
             yield name, name

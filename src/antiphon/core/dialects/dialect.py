@@ -71,8 +71,8 @@ _TIERS: dict[str, wire.Tier] = {tier: tier for tier in get_args(wire.Tier)}
 
 
 class CompletionDialect(Dialect):
-    """What chat completions and completions have in common: usage, the fold, and the extras and token ids of the
-    engine, which are stored per choice until they can be sent.
+    """Base class of chat completions and completions: usage, the fold, and the extras and token ids of the engine,
+    which are stored per choice until they can be sent.
     """
 
     def __init__(self, header: CompletionHeader, choices: int, include_usage: bool, usage_base: int | None) -> None:

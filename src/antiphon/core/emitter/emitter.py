@@ -77,7 +77,8 @@ EventLog = list[Sequence[LogEntry]]
 _Calls = dict[int, OpenCall]  # open calls that the client executes
 _ServerItems = dict[int, OpenServerItem]
 
-# What `end` changes. It replaces these values instead of modifying them, so that `replace_end` can restore them.
+# The attributes that `end` changes. It replaces their values instead of modifying them, so that `replace_end` can
+# restore them.
 _END_STATE = ("last_response", "_output", "_sequence_number", "_item_count", "_open", "_calls", "_server_items")
 _get_end_state = attrgetter(*_END_STATE)
 

@@ -308,9 +308,10 @@ def _is_callable(tool: FunctionTool | CustomTool, ignored: dict[str, None]) -> b
     grammar = tool.format if isinstance(tool, CustomTool) else None
     if isinstance(grammar, GrammarInput) and grammar.syntax == "lark" and not has_lark():
         ignored["tools.format"] = None  # the grammar is described to the model but not enforced
-    if not (callable_ := _may_models_call(tool)):
-        ignored["programmatic_tool_calling"] = None
-    return callable_
+    if _may_models_call(tool):
+        return True
+    ignored["programmatic_tool_calling"] = None
+    return False
 
 
 def _may_models_call(tool: FunctionTool | CustomTool | McpTool) -> bool:

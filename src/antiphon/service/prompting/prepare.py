@@ -148,19 +148,23 @@ class _PromptFitter(Struct, eq=False):
         )
 
     def _check_tools(self, offered: OfferedTools) -> None:
-        """Reject tools that this server does not run, and all tools for a model without them.
-
-        Codex declares web_search in every request, so by default that tool is only reported as ignored.
-        """
-        policy = self.services.unserved_tools
-        for index, tool in enumerate(self.request.tools if offered.setup_hints and policy != "ignore" else ()):
-            kind = str(tool.__struct_config__.tag)
-            if kind in offered.setup_hints and (policy == "refuse" or not kind.startswith("web_search")):
-                raise _unserved_tool_error(kind, index, offered.setup_hints[kind])
+        if offered.setup_hints and self.services.unserved_tools != "ignore":
+            self._reject_unserved_tools(offered.setup_hints)
         if offered.offers and "tools" not in self.adapter.honours:
             reason = self.target.capabilities.unsupported_reasons.get("tools", "")
             sentence = f"'tools' are not supported by this model on the {self.target.served.engine.name} engine."
             raise UnsupportedParameter(f"{sentence} {reason}".rstrip(), param="tools")
+
+    def _reject_unserved_tools(self, setup_hints: Mapping[str, str]) -> None:
+        """Reject declared tools that this server does not run.
+
+        Codex declares web_search in every request, so by default that tool is only reported as ignored.
+        """
+        refuses_search = self.services.unserved_tools == "refuse"
+        for index, tool in enumerate(self.request.tools):
+            kind = str(tool.__struct_config__.tag)
+            if kind in setup_hints and (refuses_search or not kind.startswith("web_search")):
+                raise _unserved_tool_error(kind, index, setup_hints[kind])
 
     def _make_generation(self, prompt: Prompt, tokens: int | None, output_spec: OutputSpec) -> GenerationRequest:
         request, target = self.request, self.target
