@@ -89,11 +89,10 @@ async def test_a_cancelled_driver_is_freed_without_the_garbage_collector() -> No
 
 async def test_one_timer_serves_all_watchdogs_with_the_same_timeouts() -> None:
     loop, timeouts = asyncio.get_running_loop(), Timeouts(first=0.02, idle=0.02)
+    before = set(patience_module._timers)  # of earlier tests on the same event loop
     tasks = [asyncio.create_task(_wait_without_data(Watchdog(timeouts))) for _ in range(3)]
     await asyncio.sleep(0)
-    assert [timer_timeouts for timer_loop, timer_timeouts in patience_module._timers if timer_loop is loop] == [
-        timeouts
-    ]
+    assert set(patience_module._timers) - before == {(loop, timeouts)}
     async with asyncio.timeout(30):
         errors = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(error) for error in errors] == [EngineFailed, EngineFailed, EngineFailed]
