@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
-from antiphon.http_server.http_protocol import MAX_PIPELINED, HttpProtocol
+from antiphon.http_server.http_protocol import MAX_PIPELINED, MIN_BODY_RATE, HttpProtocol
 from antiphon.http_server.request_parser import RequestParser, find_batch_end
 from antiphon.http_server.settings import HttpServerSettings
 from tests.http_server.recording_transport import RecordingHttpTransport, run_loop_once
@@ -144,6 +144,21 @@ async def test_the_body_of_a_waiting_request_does_not_time_out() -> None:
     client.send(b"x" * 50_000)
     await client.wait_for_replies(2 * MAX_PIPELINED + 1)
     assert client.replies[-1] == b"/tail " + b"x" * 100_000
+
+
+async def test_a_large_body_may_take_longer_but_has_a_minimum_rate() -> None:
+    client = PipelinedClient()
+    seconds, rate = HttpServerSettings(echo_app).limits.body_seconds, MIN_BODY_RATE
+    client.send(make_request("/", f"Content-Length: {11 * rate}", method="POST"))
+    for _ in range(10):
+        client.send(b"x" * rate)
+        await run_loop_once()  # the application reads
+    now = client.connection.loop.time()
+    for elapsed in (0.0, seconds + 9):
+        client.connection.check(now + elapsed)
+    assert client.transport.writes == []
+    client.connection.check(now + seconds + 11)
+    assert client.transport.writes[-1].startswith(b"HTTP/1.1 408")
 
 
 async def test_bytes_behind_a_connection_close_request_are_ignored() -> None:

@@ -76,6 +76,7 @@ class HttpExchange:
         "gone",
         "keep_alive",
         "more",
+        "received_bytes",
         "started",
         "task",
     )
@@ -86,6 +87,7 @@ class HttpExchange:
         self.keep_alive = head.keep_alive  # whether the connection stays open afterwards
         self.body: bytes | bytearray = b""  # received data that the application has not received
         self.more = True  # the body is not complete
+        self.received_bytes = 0  # of the body
         self.started = False  # the head of the response was written
         self.complete = False  # the response was written
         self._body_framing: BodyFraming = "none"
@@ -183,6 +185,7 @@ class HttpExchange:
 
     def receive_body(self, piece: bytes) -> int:
         """Append received body data. Returns how many bytes wait for the application."""
+        self.received_bytes += len(piece)
         if self.body:
             # a client may send it byte by byte, and appending to bytes copies them each time
             if isinstance(self.body, bytes):

@@ -42,6 +42,7 @@ from antiphon.http_server.ws_protocol import WebSocketProtocol
 MAX_PIPELINED: Final = MAX_BATCH  # requests that wait for the responses before theirs; no more are parsed
 WRITE_BUFFER = 64 * 1024  # bytes that a client may leave unread before writes have to wait
 READ_BUFFER = 64 * 1024  # bytes of a body, or behind it, that may wait unread before reading is paused
+MIN_BODY_RATE = 64 * 1024  # bytes per second that extend body_seconds, so that a large body may take longer
 LINGER_SECONDS = 2.0  # seconds in which a rejected client may go on sending, so that it can read the error
 _log = logging.getLogger(__name__)
 
@@ -201,8 +202,10 @@ class HttpProtocol(asyncio.Protocol):
         limits = self._settings.limits
         if expected == "head" and elapsed > limits.header_seconds:
             self._refuse(RequestRefusal(408, f"The headers did not arrive within {limits.header_seconds:g} seconds."))
-        elif expected == "body" and elapsed > limits.body_seconds:
-            self._refuse(RequestRefusal(408, f"The body did not arrive within {limits.body_seconds:g} seconds."))
+        elif expected == "body" and self.exchange is not None:
+            body_seconds = limits.body_seconds + self.exchange.received_bytes / MIN_BODY_RATE
+            if elapsed > body_seconds:
+                self._refuse(RequestRefusal(408, f"The body did not arrive within {body_seconds:.3g} seconds."))
         elif expected == "request" and elapsed > limits.keepalive_seconds:
             self.transport.close()
 
