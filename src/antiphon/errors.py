@@ -18,6 +18,7 @@
     │   ├── InvalidImage                invalid_image
     │   ├── InvalidImageUrl             invalid_image_url
     │   ├── InvalidFile                 invalid_file
+    │   ├── StorageLimitReached         storage_limit_reached    the tenant has stored as much as it may
     │   ├── InvalidEncryptedContent     invalid_encrypted_content
     │   ├── UnknownApproval             approval_not_found       never requested, or expired
     │   ├── ApprovalUsed                approval_already_used
@@ -40,6 +41,7 @@
     ├── TooSlow                     408 invalid_request_error  headers or body did not arrive in time
     ├── BodyTooLarge                413 invalid_request_error
     ├── UnsupportedMediaType        415 invalid_request_error
+    ├── RangeNotSatisfiable         416 invalid_request_error
     ├── UpgradeRequired             426 invalid_request_error  WebSockets are disabled or not offered here
     ├── McpFailed                   424 external_connector_error  http_error: an MCP server failed
     ├── HeadersTooLarge             431 invalid_request_error
@@ -153,6 +155,12 @@ class InvalidFile(BadRequest):
     code = "invalid_file"
 
 
+class StorageLimitReached(BadRequest):
+    """Not 429, which SDKs retry."""
+
+    code = "storage_limit_reached"
+
+
 class InvalidEncryptedContent(BadRequest):
     """Encrypted content that was not encrypted here, or with another key, or for another tenant."""
 
@@ -258,6 +266,11 @@ class BodyTooLarge(AntiphonError):
 
 class UnsupportedMediaType(AntiphonError):
     status = 415
+    type = "invalid_request_error"
+
+
+class RangeNotSatisfiable(AntiphonError):
+    status = 416
     type = "invalid_request_error"
 
 

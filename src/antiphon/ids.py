@@ -13,7 +13,7 @@ from msgspec import Struct
 
 Prefix = Literal[
     "resp", "msg", "rs", "fc", "ctc", "call", "ws", "fs", "ci", "ig", "mcp", "mcpl", "mcpr",
-    "conv", "req", "conn", "cmp", "item", "toolu", "steer", "sh", "lsh", "apc", "tsc", "steer", "key",
+    "conv", "req", "conn", "cmp", "item", "toolu", "steer", "sh", "lsh", "apc", "tsc", "key", "upload", "part",
 ]  # fmt: skip
 
 _ID_DIGITS = 32
@@ -36,8 +36,8 @@ def new_id(prefix: Prefix) -> str:
     return f"{prefix}_{time_ns() // 1_000_000:012x}{_suffixes.pop()}"
 
 
-def new_dashed_id(prefix: Literal["chatcmpl", "cmpl", "embd"]) -> str:
-    """Generate an id in OpenAI's dashed form, for objects that are not stored."""
+def new_dashed_id(prefix: Literal["chatcmpl", "cmpl", "embd", "file"]) -> str:
+    """Generate an id in OpenAI's dashed form."""
     return f"{prefix}-{new_id('req').removeprefix('req_')}"
 
 

@@ -52,6 +52,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     image_side: Annotated[Count, "Minimum width and height of an image, in pixels."] = 4
     files: Annotated[Count, "Maximum number of files in one prompt, earlier turns included."] = 50
     file_bytes: Annotated[Count, "Maximum size of one file, in bytes."] = 20 * 1024 * 1024
+    stored_file_bytes: Annotated[Count, "Maximum size of one file of `/v1/files`, in bytes."] = 512 * 1024 * 1024
+    upload_part_bytes: Annotated[Count, "Maximum size of one part of an upload, in bytes."] = 64 * 1024 * 1024
     file_pages: Annotated[Count, "Maximum number of pages of one PDF."] = 500
     file_characters: Annotated[Count, "Maximum length of the text of one file, in characters."] = 4_000_000
     attached_bytes: Annotated[Count, "Maximum total size of images and file texts in one prompt, in bytes."] = (

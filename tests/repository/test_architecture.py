@@ -47,7 +47,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "transport": [{"endpoints", "websocket"}, {"process"}, {"streaming"}, {"middleware"}, {"http"}],
     "service": [
         {"operations"},
-        {"responses", "completions", "compact", "tokens", "engine_tasks", "conversations"},
+        {"responses", "completions", "compact", "tokens", "engine_tasks", "conversations", "files"},
         {"runs"},
         {"planning"},
         {"tool_loop"},
@@ -98,7 +98,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "stores": [
         {"registry"},
-        {"live"},
+        {"live", "contents"},
         {
             *("postgres", "postgres_pool", "writer_thread", "schema"),
             *("sqlite", "sqlite_connection", "sqlite_file"),
@@ -116,6 +116,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],
     "protocol.types": [
+        {"files"},
         {"completions", "chat", "legacy_events", "lists"},
         {"events", "tool_events", "request", "conversation", "response"},
         {"items"},

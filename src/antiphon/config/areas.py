@@ -287,6 +287,13 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
     conversation_max_entries: Annotated[
         Count, "Maximum number of stored conversations per tenant; the least recently used are deleted."
     ] = 100_000
+    files: Annotated[
+        Name | None,
+        "Where the contents of files are stored: a folder, or `store`, which is the database of --store.",
+        "a folder beside the SQLite file; with PostgreSQL or in memory, the store",
+    ] = None
+    files_max_entries: Annotated[Count, "Maximum number of files per tenant; more are rejected."] = 100_000
+    files_max_bytes: Annotated[Count, "Maximum number of bytes of all files per tenant.", "100 GiB"] = 100 * 1024**3
     live: Annotated[
         Name | None, "Live log, by which processes follow each other's running responses: redis://….", "the store"
     ] = None

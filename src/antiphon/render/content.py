@@ -38,13 +38,15 @@ _NonTextPart = RefusalPart | InputImage | Screenshot | InputFile | InputAudio
 
 
 class ImageAttachment(Struct, frozen=True):
-    url: str
+    url: str = ""
+    file_id: str | None = None  # set instead of `url`
 
 
 class FileAttachment(Struct, frozen=True):
     name: str = ""
     data: str = ""
     url: str | None = None  # set instead of `data`
+    file_id: str | None = None  # likewise
 
 
 AttachmentSource = ImageAttachment | FileAttachment
@@ -113,9 +115,12 @@ class ContentRenderer:
             raise UnsupportedParameter(f"The model does not accept {kind} parts.", param=param)
 
     def _render_image(self, part: InputImage | Screenshot, index: int, param: ParamFormatter) -> Json:
-        if part.image_url is UNSET:
-            raise _missing_field_error(part, "image_url", index, param)
-        url = self._attachments.resolve(ImageAttachment(part.image_url), param(index, ".image_url"))
+        if part.image_url is not UNSET:
+            url = self._attachments.resolve(ImageAttachment(part.image_url), param(index, ".image_url"))
+        elif part.file_id is not UNSET:
+            url = self._attachments.resolve(ImageAttachment(file_id=part.file_id), param(index, ".file_id"))
+        else:
+            raise InvalidValue("The part has no image_url.", param=param(index, ""))
         detail = "auto" if part.detail is UNSET else part.detail
         return {"type": "image_url", "image_url": {"url": url, "detail": "high" if detail == "original" else detail}}
 
@@ -125,14 +130,6 @@ class ContentRenderer:
             return self._attachments.resolve(FileAttachment(name, data=part.file_data), param(index, ".file_data"))
         if part.file_url is not UNSET:
             return self._attachments.resolve(FileAttachment(name, url=part.file_url), param(index, ".file_url"))
-        raise _missing_field_error(part, "file_data", index, param)
-
-
-def _missing_field_error(
-    part: InputImage | Screenshot | InputFile, field: str, index: int, param: ParamFormatter
-) -> InvalidValue | UnsupportedParameter:
-    if part.file_id is UNSET:
-        return InvalidValue(f"The part has no {field}.", param=param(index, ""))
-    return UnsupportedParameter(
-        f"This server does not store files yet: send the content as {field}.", param=param(index, ".file_id")
-    )
+        if part.file_id is not UNSET:
+            return self._attachments.resolve(FileAttachment(name, file_id=part.file_id), param(index, ".file_id"))
+        raise InvalidValue("The part has no file_data.", param=param(index, ""))

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 T = TypeVar("T")
 RowStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 RUNNING_STATUSES: tuple[RowStatus, ...] = ("queued", "in_progress")
+UploadStatus = Literal["pending", "completed", "cancelled"]
 
 
 class OwnershipLost(Exception):
@@ -114,6 +115,40 @@ class ConversationRow(Struct, frozen=True):
     id: str
     created: float
     metadata: dict[str, str]
+
+
+class FileRow(Struct, frozen=True, kw_only=True):
+    """A file of a client, with its columns in the order in which they are selected."""
+
+    id: str
+    created: float
+    expires: float | None
+    size: int  # in bytes
+    filename: str
+    purpose: str
+    digest: bytes  # SHA-256 of its content
+    content: str  # key of its content in the content store
+
+
+class UploadRow(Struct, frozen=True, kw_only=True):
+    """A file that arrives in parts, with its columns in the order in which they are selected."""
+
+    id: str
+    created: float
+    expires: float
+    status: UploadStatus
+    size: int  # in bytes
+    filename: str
+    purpose: str
+    lifetime: int | None  # seconds until the file expires
+    file: str | None = None  # the id of the file, once it is complete
+
+
+class FileQuota(Struct, frozen=True):
+    """What a tenant may store."""
+
+    files: int
+    bytes: int
 
 
 class Page(Struct, Generic[T], frozen=True):

@@ -1,4 +1,4 @@
-"""The registered stores, live logs and shared rate limits, which are imported on demand.
+"""The registered stores, content stores, live logs and shared rate limits, which are imported on demand.
 
 An entry makes a store or live log selectable and subject to the contract tests. A store is constructed from the
 location in --store, the retention time of ended responses in seconds, and a clock.
@@ -8,9 +8,11 @@ import re
 import time
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from antiphon.errors import StartupError
+from antiphon.stores.contents.base import ContentStore
 from antiphon.stores.live.base import LiveLog, SharedLimits
 from antiphon.stores.sql.store import Store
 
@@ -21,6 +23,12 @@ STORES: dict[str, str] = {
     "memory": "antiphon.stores.sqlite:SqliteStore",
     "sqlite": "antiphon.stores.sqlite:SqliteStore",
     "postgresql": "antiphon.stores.postgres:PostgresStore",
+}
+
+# Content stores, which hold the bytes of files.
+CONTENTS: dict[str, str] = {
+    "folder": "antiphon.stores.contents.folder:FolderContents",
+    "store": "antiphon.stores.contents.database:DatabaseContents",
 }
 
 # Live logs, by the name of the store whose rows hold the batches.
@@ -70,6 +78,16 @@ def parse_location(location: str) -> tuple[str, str]:
             return "postgresql", location
         case other:
             raise StartupError(f"--store takes a file, postgresql://… or memory; {other}:// is not supported.")
+
+
+def make_contents(location: str | None, store_location: str, store: Store) -> ContentStore:
+    """Create the content store for a value of --files: a folder, `store`, or None for the default of --store."""
+    if location is None:
+        kind, target = parse_location(store_location)
+        location = f"{target}.files" if kind == "sqlite" else "store"
+    name = "store" if location == "store" else "folder"
+    contents: ContentStore = load(CONTENTS[name])(store if name == "store" else Path(location))
+    return contents
 
 
 def make_live_log(address: str | None, store: Store, ttl: float) -> LiveLog:

@@ -24,6 +24,7 @@ from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
 from antiphon.transport.endpoints.chat import CompletionsEndpoint
 from antiphon.transport.endpoints.conversations import ConversationsEndpoint
 from antiphon.transport.endpoints.engine_tasks import EngineTasksEndpoint
+from antiphon.transport.endpoints.files import FilesEndpoint
 from antiphon.transport.endpoints.openapi import DocsEndpoint
 from antiphon.transport.endpoints.responses import ResponsesEndpoint
 from antiphon.transport.endpoints.stored_responses import StoredResponsesEndpoint
@@ -125,6 +126,7 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
             delivery,
         ),
         ConversationsEndpoint(conversations, limits),
+        FilesEndpoint(components.files, limits),
         CapabilitiesEndpoint(components.models, components.toolkit, components.request_policy.compat),
         model=model,
     )

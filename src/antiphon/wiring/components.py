@@ -19,6 +19,7 @@ from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.compact import Compactions
 from antiphon.service.completions import Completions
 from antiphon.service.engine_tasks import EngineTasks
+from antiphon.service.files import Files, FileSweeper
 from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models, make_naming
 from antiphon.service.model_io.served_model import OutputTokenLimits
@@ -37,7 +38,9 @@ from antiphon.service.tokens import InputTokenCounter, Tokenization
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.service.tool_loop.toolkit import Toolkit, built_in_tools
+from antiphon.stores.base import FileQuota
 from antiphon.stores.live.base import LiveLog, SharedLimits
+from antiphon.stores.registry import make_contents
 from antiphon.stores.sql.store import Store
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.servers import make_mcp_settings
@@ -69,6 +72,8 @@ class ServerComponents:
         self.egress = egress
         self.parts = PartCache()
         self.probe = StoreProbe(store)
+        self.contents = make_contents(config.storage.files, config.storage.store_location, store)
+        self.file_sweeper = FileSweeper(store, self.contents)
         self.api_keys = ApiKeys(load_configured_keys(config), store)
         self.rate_limits, self.shared_limits = make_rate_limits(config, worker_limits)
         on_wait = observability.metrics.record_queue_time
@@ -84,7 +89,10 @@ class ServerComponents:
         """Build what plans, runs and stores responses."""
         store, live, queue = self.store, self.live, config.server.queue
         on_end = partial(record_run, self.observability.metrics)
-        attachments = Attachments(self.egress, config.limits, config.tools.egress_timeout)
+        storage = config.storage
+        quota = FileQuota(storage.files_max_entries, storage.files_max_bytes)
+        self.files = Files(store, self.contents, config.limits, quota, not storage.disable_store)
+        attachments = Attachments(self.egress, config.limits, config.tools.egress_timeout, self.files.load)
         self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits)
         self.tool_outputs = ToolOutputs(store, live, runs.notifications, config.tools, attachments)
         mcp = McpClient(make_mcp_settings(config, lambda: self.api_keys.required), self.egress)
@@ -131,6 +139,7 @@ class ServerLifecycle:
         components.observability.open()
         exit_stack.push_async_callback(components.store.close)
         await components.store.open()
+        await components.contents.open()
         await components.api_keys.open()
         if not components.keyring:
             components.keyring.add(await components.store.shared(_REASONING_KEY, new_key()))
@@ -145,6 +154,7 @@ class ServerLifecycle:
             components.api_keys,
             components.load_monitor,
             components.probe,
+            components.file_sweeper,
         )
         for one in maintained:
             self._maintenance.start(one.run_forever())

@@ -13,7 +13,10 @@ from tests.stores.rows import TTL, Clock
 from tests.support.services import Postgres
 
 NEEDS = {"postgresql": [pytest.mark.needs("postgresql")]}
-TABLES = "responses, owners, live, keys, conversations, items, totals, shared, approvals, outputs, api_keys"
+TABLES = (
+    "responses, owners, live, keys, conversations, items, totals, shared, approvals, outputs, api_keys, files, "
+    "uploads, upload_parts, contents"
+)
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,7 @@ class ItemsQuery(ListQuery, frozen=True, kw_only=True):
     include: list[Includable] = field(default_factory=list)
 
 
-class _Page(Struct, kw_only=True):
+class ListPage(Struct, kw_only=True):
     """One page. The ids of an empty page are empty strings, since OpenAI's types do not allow null there."""
 
     object: Literal["list"] = "list"
@@ -47,23 +47,23 @@ class _Page(Struct, kw_only=True):
     has_more: bool
 
 
-class ItemList(_Page, kw_only=True):
+class ItemList(ListPage, kw_only=True):
     data: list[InputItem]
 
 
-class ResponseList(_Page, kw_only=True):
+class ResponseList(ListPage, kw_only=True):
     """A page of responses. An extension: OpenAI's API has no such list."""
 
     data: list[Response]
 
 
-class ConversationList(_Page, kw_only=True):
+class ConversationList(ListPage, kw_only=True):
     """A page of conversations. An extension: OpenAI's API has no such list."""
 
     data: list[Conversation]
 
 
-class _EncodedPage(_Page, kw_only=True):
+class _EncodedPage(ListPage, kw_only=True):
     data: list[Raw]
 
 

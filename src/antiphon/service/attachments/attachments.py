@@ -5,7 +5,7 @@ suffice to detect images that are too large for an engine.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
 from urllib.parse import unquote, urlsplit
 
@@ -14,7 +14,15 @@ from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_base64, r
 from antiphon.core.documents import clean_name, fence_text, is_pdf
 from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
-from antiphon.errors import FetchFailed, InvalidFile, InvalidImage, InvalidImageUrl, InvalidValue, UrlRefused
+from antiphon.errors import (
+    FetchFailed,
+    InvalidFile,
+    InvalidImage,
+    InvalidImageUrl,
+    InvalidValue,
+    UnsupportedParameter,
+    UrlRefused,
+)
 from antiphon.limits import Limits
 from antiphon.offload import run_sized
 from antiphon.render.content import (
@@ -35,15 +43,25 @@ _IMAGE_TYPES = ("image/", "application/octet-stream", "binary/octet-stream")
 _ACCEPT_HEADER = "image/png, image/jpeg, image/webp, image/gif"
 
 
+LoadFile = Callable[[str, str, int, str], Awaitable[tuple[str, bytes]]]  # (tenant, id, bytes, param) → name, content
+
+
 class Attachments:
-    def __init__(self, egress: EgressClient | None = None, limits: Limits | None = None, timeout: float = 10.0) -> None:
-        """`timeout`: seconds for one fetch."""
+    def __init__(
+        self,
+        egress: EgressClient | None = None,
+        limits: Limits | None = None,
+        timeout: float = 10.0,
+        load_stored: LoadFile | None = None,
+    ) -> None:
+        """`timeout`: seconds for one fetch. `load_stored` loads files by their id; None: no files are stored."""
         self._egress = egress or EgressClient()
         self._limits = limits or Limits()
         self._image_limits = FetchLimits(
             bytes=self._limits.image_bytes, seconds=timeout, media_types=_IMAGE_TYPES, accept=_ACCEPT_HEADER
         )
         self._file_limits = FetchLimits(bytes=self._limits.file_bytes, seconds=timeout)
+        self._load_stored_file = load_stored
         self._documents = Documents(self._limits)
         self._cache = TtlCache()
         self._admission = Admission(_MAX_REQUESTS, _MAX_WAITING)
@@ -91,11 +109,20 @@ class Attachments:
     ) -> None:
         async with semaphore:
             if isinstance(source, ImageAttachment):
-                lookup.found[source] = await self._load_image(tenant, source.url, param)
+                lookup.found[source] = await self._load_image(tenant, source, param)
             else:
                 lookup.found[source] = await self._load_file(tenant, source, param)
 
-    async def _load_image(self, tenant: str, url: str, param: str) -> str:
+    async def _load_stored(self, tenant: str, file_id: str, max_bytes: int, param: str) -> tuple[str, bytes]:
+        if self._load_stored_file is None:
+            raise UnsupportedParameter("This server stores no files: send the content itself.", param=param)
+        return await self._load_stored_file(tenant, file_id, max_bytes, param)
+
+    async def _load_image(self, tenant: str, source: ImageAttachment, param: str) -> str:
+        url = source.url
+        if source.file_id is not None:
+            _, body = await self._load_stored(tenant, source.file_id, self._limits.image_bytes, param)
+            return await run_sized(len(body), _image_from_bytes, body, self._limits, param)
         if is_data_url(url):
             return await run_sized(len(url), _image_from_url, url, self._limits, param)
         key = (tenant, "picture", url)
@@ -111,6 +138,9 @@ class Attachments:
         return image
 
     async def _load_file(self, tenant: str, source: FileAttachment, param: str) -> str:
+        if source.file_id is not None:
+            name, body = await self._load_stored(tenant, source.file_id, self._limits.file_bytes, param)
+            return fence_text(clean_name(source.name or name), await self._read_inline(tenant, body, param))
         if source.url is None:
             data = source.data
             body = await run_sized(len(data), _decode_data, data, self._limits.file_bytes, param)

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from antiphon.stores.base import Claim, IdempotencyKey, NewResponse, ResponseEnd, SchemaStatus
-from antiphon.stores.sql import conversations, deletion, keys, responses, running_responses, totals
+from antiphon.stores.sql import conversations, deletion, files, keys, responses, running_responses, totals
 from antiphon.stores.sql.operation import Operation
 
 P = ParamSpec("P")
@@ -50,7 +50,7 @@ def _timed_method(operation: Callable[Concatenate[float, P], Operation[T]], *, w
 
 
 class Store(ABC):
-    """Persistent storage for responses, conversations, approvals and API keys, on top of a driver's `_run`."""
+    """Persistent storage for responses, conversations, files, approvals and API keys, on top of a driver's `_run`."""
 
     name: str
 
@@ -137,6 +137,23 @@ class Store(ABC):
     find_item = _timed_method(conversations.find_item, write=False)
     page_responses = _timed_method(responses.page_responses, write=False)
     page_conversations = _method(conversations.page_conversations, write=False)
+
+    add_file = _method(files.add_file, write=True)
+    file = _timed_method(files.get_file, write=False)
+    page_files = _timed_method(files.page_files, write=False)
+    delete_file = _timed_method(files.delete_file, write=True)
+    expire_files = _timed_method(files.expire_files, write=True)
+    find_unused = _method(files.find_unused, write=False)
+    create_upload = _method(files.create_upload, write=True)
+    upload = _timed_method(files.get_upload, write=False)
+    add_part = _timed_method(files.add_part, write=True)
+    parts = _method(files.list_parts, write=False)
+    complete_upload = _timed_method(files.complete_upload, write=True)
+    cancel_upload = _timed_method(files.cancel_upload, write=True)
+    add_block = _timed_method(files.add_block, write=True)
+    block = _method(files.get_block, write=False)
+    delete_contents = _method(files.delete_contents, write=True)
+    page_contents = _method(files.page_contents, write=False)
 
     add_api_key = _method(keys.add_api_key, write=True)
     find_api_keys = _method(keys.find_api_keys, write=False)

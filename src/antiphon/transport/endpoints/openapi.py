@@ -30,7 +30,8 @@ _ERRORS = {
     403: "This host or origin may not call the server.",
     404: "The resource does not exist.",
     413: "The body is too large.",
-    415: "The body is not JSON, or is compressed.",
+    415: "The body is of another media type than the route takes, or is compressed.",
+    416: "The range lies outside of the content.",
     429: "The server is at capacity; see Retry-After.",
     500: "The server or an engine failed.",
     503: "No healthy engine, or the server is shutting down; see Retry-After.",
@@ -108,7 +109,7 @@ def _make_operation(route: Route, schemas: Iterator[Json], queries: dict[str, Js
     if route.gives is not None:
         reply["content"] = _content(route.media_type, next(schemas))
     for media_type in route.gives_too:
-        reply["content"][media_type] = {"schema": {"type": "string", "format": "binary"}}
+        reply.setdefault("content", {})[media_type] = {"schema": {"type": "string", "format": "binary"}}
     if route.streams is not None:
         reply.setdefault("content", {}).update(_content("text/event-stream", next(schemas)))
     operation["responses"] = {"200": reply, **_error_responses(route)}

@@ -106,16 +106,19 @@ class Request(Struct, eq=False):
 
     async def read_form(self, max_bytes: int) -> tuple[bytes, bytes]:
         """Read a complete multipart form. Also returns its content type, which contains the boundary."""
+        media_type = self.check_form(max_bytes)
+        return await self._read_body(max_bytes), media_type
+
+    def check_form(self, max_bytes: int) -> bytes:
+        """Check the headers of a multipart form before it is read, and return its content type."""
         media_type = self.get_single_header(b"content-type")
         if media_type is None or _strip_parameters(media_type) != b"multipart/form-data":
             raise UnsupportedMediaType("The body must be a form, sent with Content-Type: multipart/form-data.")
-        return await self._read_body(max_bytes), media_type
+        self._check_framing(max_bytes)
+        return media_type
 
     async def _read_body(self, max_bytes: int) -> bytes:
-        self._check_encodings()
-        length = self.headers.get(b"content-length")
-        if length is not None and (not length.isdigit() or len(length) > 18 or int(length) > max_bytes):
-            raise _too_large_error(max_bytes)
+        self._check_framing(max_bytes)
         channel = self.channel
         body = await channel.read()
         if len(body) > max_bytes:
@@ -188,7 +191,10 @@ class Request(Struct, eq=False):
         if media_type is None or (media_type != JSON[1] and _strip_parameters(media_type) != JSON[1]):
             raise UnsupportedMediaType("The body must be JSON, sent with the header Content-Type: application/json.")
 
-    def _check_encodings(self) -> None:
+    def _check_framing(self, max_bytes: int) -> None:
+        length = self.headers.get(b"content-length")
+        if length is not None and (not length.isdigit() or len(length) > 18 or int(length) > max_bytes):
+            raise _too_large_error(max_bytes)
         encoding = self.headers.get(b"content-encoding")
         if encoding is not None and _strip_parameters(encoding) != b"identity":
             raise UnsupportedMediaType("Compressed bodies are not supported; send it without Content-Encoding.")

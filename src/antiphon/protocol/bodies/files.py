@@ -1,0 +1,53 @@
+"""Bodies of the files API: the fields of an upload form, and the JSON of uploads in parts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import ValidationError
+
+from antiphon.errors import InvalidValue
+from antiphon.limits import Limits
+from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
+from antiphon.protocol.decoding.error_messages import explain
+from antiphon.protocol.types.files import CompleteUpload, CreateUpload, FileFields
+
+_upload_decoder = RequestDecoder(CreateUpload)
+_completion_decoder = RequestDecoder(CompleteUpload)
+
+
+def decode_file_fields(fields: Mapping[str, str]) -> tuple[FileFields, list[str]]:
+    """Decode the fields of a form. SDKs write `expires_after` as `expires_after[anchor]` and `expires_after[seconds]`.
+
+    Also returns the names of unknown fields.
+    """
+    values: dict[str, Any] = {}
+    for name, value in fields.items():
+        base, _, key = name.removesuffix("]").partition("[")
+        if key:
+            values.setdefault(base, {})[key] = value
+        else:
+            values[name] = value
+    try:
+        request = msgspec.convert(values, FileFields, strict=False)
+    except ValidationError as error:
+        raise explain(error, values, FileFields) from None
+    return request, [name for name in values if name not in FileFields.__struct_fields__]
+
+
+def decode_upload(body: bytes, limits: Limits) -> tuple[CreateUpload, list[str]]:
+    request, ignored = _upload_decoder.convert(decode_object(body, limits), len(body), limits)
+    check_filename(request.filename, limits, "filename")
+    if request.bytes > limits.stored_file_bytes:
+        raise InvalidValue(f"A file has at most {limits.stored_file_bytes:,} bytes.", param="bytes")
+    return request, ignored
+
+
+def check_filename(filename: str, limits: Limits, param: str) -> None:
+    """Check the name of a file, which is stored and sent back, and never a path on the server."""
+    if not 0 < len(filename) <= limits.id_length or "\0" in filename:  # PostgreSQL rejects NUL in text
+        raise InvalidValue(f"The name of a file has 1 to {limits.id_length} characters without NUL.", param=param)
+
+
+def decode_completion(body: bytes, limits: Limits) -> tuple[CompleteUpload, list[str]]:
+    return _completion_decoder.convert(decode_object(body, limits), len(body), limits)

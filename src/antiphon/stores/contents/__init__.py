@@ -1,0 +1,1 @@
+"""Content stores, which hold the bytes of files."""

@@ -1,0 +1,30 @@
+"""The protocol of content stores: the bytes of files, under keys that are used once.
+
+The rows that refer to content are in the store (`stores/sql/files.py`). Content is written before a row refers to it,
+and deleted when none does any more, so no lock between the two is needed. Content that a crash left behind is found by
+`list_keys`.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+MAX_KEYS = 500  # in a page of `list_keys`
+
+
+class ContentStore(Protocol):
+    """A store that cannot answer raises Unavailable."""
+
+    async def open(self) -> None:
+        """Prepare the store. Raises StartupError."""
+
+    async def write(self, key: str, pieces: AsyncIterator[bytes]) -> None:
+        """Write content. It is durable when this returns; nothing of it is readable if this raises."""
+
+    def read(self, key: str, start: int, end: int) -> AsyncIterator[bytes]:
+        """Yield the bytes from `start` to `end`, in pieces. Raises Unavailable if they are not there."""
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Delete content. Keys without content are ignored."""
+
+    def list_keys(self, before: float) -> AsyncIterator[list[str]]:
+        """Yield the keys of all content that was written before a time, in pages."""

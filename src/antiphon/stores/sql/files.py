@@ -1,0 +1,216 @@
+"""Files of clients, the uploads that they arrive by, and the blocks of their content where the database holds it.
+
+The content of a file is written before its row, and deleted after it: a row always has its content, and content without
+a row was left by a crash. Files of one tenant with the same content share it. The row of a file that shares content is
+locked while another one joins it, so content in use is never deleted.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import astuple, replace
+
+from antiphon.errors import StorageLimitReached
+from antiphon.stores.base import FileQuota, FileRow, Page, UploadRow
+from antiphon.stores.sql import totals
+from antiphon.stores.sql.operation import Operation, direction, insert_sql, sanitise_id, sql, start_id
+
+_COLUMNS = "id, created, expires, bytes, filename, purpose, digest, content"
+_VISIBLE = "tenant = $1 AND id = $2 AND (expires IS NULL OR expires > $3)"
+_INSERT = f"INSERT INTO files (tenant, {_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+_SHARED = "SELECT content FROM files WHERE tenant = $1 AND digest = $2 ORDER BY id LIMIT 1 {lock}"
+_USAGE = "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM files WHERE tenant = $1"
+_USED = "SELECT 1 FROM files WHERE content = $1 UNION ALL SELECT 1 FROM upload_parts WHERE content = $1 LIMIT 1"
+_UPLOAD_COLUMNS = "id, created, expires, status, bytes, filename, purpose, lifetime, file"
+
+
+def add_file(tenant: str, row: FileRow, quota: FileQuota) -> Operation[FileRow]:
+    """Add a file, and return its row: its content is that of an earlier file if they are equal.
+
+    Raises StorageLimitReached above the tenant's quota.
+    """
+    yield totals.lock_tenant(tenant)
+    count, size = (yield sql(_USAGE, tenant))[0]
+    if count + 1 > quota.files:
+        raise StorageLimitReached(f"At most {quota.files:,} files can be stored: delete some.", param="file")
+    if size + row.size > quota.bytes:
+        raise StorageLimitReached(
+            f"All files together may have {quota.bytes:,} bytes, of which {size:,} are used: delete some.", param="file"
+        )
+    for (content,) in (yield sql(_SHARED, tenant, row.digest)):
+        row = replace(row, content=content)
+    yield sql(_INSERT, tenant, *astuple(row))
+    return row
+
+
+def get_file(now: float, tenant: str, file_id: str) -> Operation[FileRow | None]:
+    rows = yield sql(f"SELECT {_COLUMNS} FROM files WHERE {_VISIBLE}", tenant, sanitise_id(file_id), now)
+    return _to_file(rows[0]) if rows else None
+
+
+def page_files(
+    now: float, tenant: str, after: str | None, limit: int, descending: bool, purpose: str | None = None
+) -> Operation[Page[FileRow]]:
+    """Return one page, ordered by id. Raises InvalidValue for an unknown cursor."""
+    start = yield from start_id("files", tenant, after, descending)
+    comparison, order = direction(descending)
+    rows = yield sql(
+        f"SELECT {_COLUMNS} FROM files WHERE tenant = $1 AND id {comparison} $2 AND (expires IS NULL OR expires > $3) "
+        f"AND (purpose = $4 OR $5 = 1) ORDER BY id {order} LIMIT $6",
+        tenant,
+        start,
+        now,
+        sanitise_id(purpose or ""),
+        int(purpose is None),
+        limit + 1,
+    )
+    return Page([_to_file(row) for row in rows[:limit]], len(rows) > limit)
+
+
+def delete_file(now: float, tenant: str, file_id: str) -> Operation[list[str] | None]:
+    """Delete a file. Returns the content that is no longer used, or None if there is no such file."""
+    rows = yield sql(f"DELETE FROM files WHERE {_VISIBLE} RETURNING content", tenant, sanitise_id(file_id), now)
+    return (yield from find_unused(*rows[0])) if rows else None
+
+
+def expire_files(now: float, limit: int = 100) -> Operation[list[str]]:
+    """Delete expired files, and uploads that were not completed in time. Returns the content that is no longer used.
+
+    Deletes at most `limit` rows of each.
+    """
+    expired = yield sql("SELECT tenant, id FROM files WHERE expires <= $1 LIMIT $2 {skip}", now, limit)
+    freed = []
+    for tenant, file_id in expired:
+        freed += yield sql("DELETE FROM files WHERE tenant = $1 AND id = $2 RETURNING content", tenant, file_id)
+    for tenant, upload_id in (
+        yield sql("SELECT tenant, id FROM uploads WHERE expires <= $1 LIMIT $2 {skip}", now, limit)
+    ):
+        freed += yield from _drop_parts(tenant, upload_id)
+        yield sql("DELETE FROM uploads WHERE tenant = $1 AND id = $2", tenant, upload_id)
+    return (yield from find_unused(*[content for (content,) in freed]))
+
+
+def find_unused(*contents: str) -> Operation[list[str]]:
+    """Return those that no file and no part of an upload has."""
+    unused = []
+    for content in dict.fromkeys(contents):
+        if not (yield sql(_USED, content)):
+            unused.append(content)
+    return unused
+
+
+def create_upload(tenant: str, row: UploadRow) -> Operation[None]:
+    yield sql(
+        f"INSERT INTO uploads (tenant, {_UPLOAD_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        tenant,
+        *astuple(row),
+    )
+
+
+def get_upload(now: float, tenant: str, upload_id: str) -> Operation[UploadRow | None]:
+    rows = yield sql(
+        f"SELECT {_UPLOAD_COLUMNS} FROM uploads WHERE tenant = $1 AND id = $2 AND expires > $3",
+        tenant,
+        sanitise_id(upload_id),
+        now,
+    )
+    return UploadRow(**dict(zip(UploadRow.__struct_fields__, rows[0], strict=True))) if rows else None
+
+
+def add_part(now: float, tenant: str, upload_id: str, part_id: str, size: int, content: str) -> Operation[bool]:
+    """Add a part. Returns False if the upload is not pending any more."""
+    if not (yield from _lock_pending(now, tenant, upload_id)):
+        return False
+    yield sql(
+        "INSERT INTO upload_parts (tenant, upload, id, bytes, content) VALUES ($1, $2, $3, $4, $5)",
+        tenant,
+        upload_id,
+        part_id,
+        size,
+        content,
+    )
+    return True
+
+
+def list_parts(tenant: str, upload_id: str) -> Operation[dict[str, tuple[int, str]]]:
+    """Return size and content of the parts by their id."""
+    rows = yield sql(
+        "SELECT id, bytes, content FROM upload_parts WHERE tenant = $1 AND upload = $2", tenant, sanitise_id(upload_id)
+    )
+    return {part_id: (size, content) for part_id, size, content in rows}
+
+
+def complete_upload(
+    now: float, tenant: str, upload_id: str, row: FileRow, quota: FileQuota
+) -> Operation[tuple[FileRow, list[str]] | None]:
+    """Add the file of an upload, and drop its parts. Returns the file and the content that is no longer used.
+
+    None: the upload is not pending any more. Raises StorageLimitReached like `add_file`.
+    """
+    if not (yield from _lock_pending(now, tenant, upload_id)):
+        return None
+    added = yield from add_file(tenant, row, quota)
+    yield sql(
+        "UPDATE uploads SET status = 'completed', file = $3 WHERE tenant = $1 AND id = $2", tenant, upload_id, added.id
+    )
+    dropped = yield from _drop_parts(tenant, upload_id)
+    return added, (yield from find_unused(row.content, *[content for (content,) in dropped]))
+
+
+def cancel_upload(now: float, tenant: str, upload_id: str) -> Operation[list[str] | None]:
+    """Cancel an upload. Returns the content that is no longer used; None: it is not pending any more."""
+    if not (yield from _lock_pending(now, tenant, upload_id)):
+        return None
+    yield sql("UPDATE uploads SET status = 'cancelled' WHERE tenant = $1 AND id = $2", tenant, upload_id)
+    dropped = yield from _drop_parts(tenant, upload_id)
+    return (yield from find_unused(*[content for (content,) in dropped]))
+
+
+def add_block(now: float, content: str, number: int, block: bytes) -> Operation[None]:
+    """Write a block of content."""
+    yield insert_sql(
+        "INSERT INTO contents (content, number, created, block) VALUES ($1, $2, $3, $4)",
+        len(block),
+        (content, number, now, block),
+    )
+
+
+def get_block(content: str, number: int) -> Operation[bytes | None]:
+    rows = yield sql("SELECT block FROM contents WHERE content = $1 AND number = $2", content, number)
+    return rows[0][0] if rows else None
+
+
+def delete_contents(contents: Sequence[str]) -> Operation[None]:
+    for content in contents:
+        yield sql("DELETE FROM contents WHERE content = $1", content)
+
+
+def page_contents(before: float, after: str, limit: int) -> Operation[list[str]]:
+    """Return content that was written before a time, in the order of its keys."""
+    rows = yield sql(
+        "SELECT content FROM contents WHERE number = 0 AND created < $1 AND content > $2 ORDER BY content LIMIT $3",
+        before,
+        after,
+        limit,
+    )
+    return [content for (content,) in rows]
+
+
+def _lock_pending(now: float, tenant: str, upload_id: str) -> Operation[bool]:
+    rows = yield sql(
+        "SELECT 1 FROM uploads WHERE tenant = $1 AND id = $2 AND status = 'pending' AND expires > $3 {lock}",
+        tenant,
+        sanitise_id(upload_id),
+        now,
+    )
+    return bool(rows)
+
+
+def _drop_parts(tenant: str, upload_id: str) -> Operation[list[tuple[Any, ...]]]:
+    return (
+        yield sql("DELETE FROM upload_parts WHERE tenant = $1 AND upload = $2 RETURNING content", tenant, upload_id)
+    )
+
+
+def _to_file(row: tuple[Any, ...]) -> FileRow:
+    return FileRow(**dict(zip(FileRow.__struct_fields__, row, strict=True)))

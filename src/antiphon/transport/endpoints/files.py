@@ -1,0 +1,191 @@
+"""/v1/files and /v1/uploads: receives and sends contents; service/files.py implements the operations."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from antiphon.errors import RangeNotSatisfiable
+from antiphon.limits import Limits
+from antiphon.protocol.bodies.files import check_filename, decode_completion, decode_file_fields, decode_upload
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.files import (
+    CompleteUpload,
+    CreateUpload,
+    FileDeleted,
+    FileFields,
+    FileList,
+    FileObject,
+    FilesQuery,
+    Upload,
+    UploadPart,
+)
+from antiphon.service.files import Files, StoredContent
+from antiphon.transport.http.channel import Header
+from antiphon.transport.http.forms import ReceivedForm, read_form
+from antiphon.transport.http.query import read_query
+from antiphon.transport.http.request import Request, decode_body
+from antiphon.transport.middleware.routing import Route
+
+_FILE = "/v1/files/{file_id}"
+_UPLOAD = "/v1/uploads/{upload_id}"
+_FORM = "multipart/form-data"
+_BYTES = "application/octet-stream"
+_READ_ERRORS = (400, 404, 503)
+_FORM_ERRORS = (400, 404, 413, 415, 503)
+_RANGE = re.compile(rb"bytes=(\d{0,18})-(\d{0,18})")  # RFC 9110 §14.1.2; several ranges are answered with the whole
+
+
+class FilesEndpoint(Struct, frozen=True):
+    service: Files
+    limits: Limits
+
+    @Route(
+        "POST",
+        "/v1/files",
+        "Upload a file",
+        "A form with `file`, `purpose` and, optionally, `expires_after[anchor]` and `expires_after[seconds]`.",
+        takes=FileFields,
+        takes_media_type=_FORM,
+        gives=FileObject,
+        new_work=True,
+        errors=_FORM_ERRORS,
+    )
+    async def create(self, request: Request) -> None:
+        async with self._receive(request, "file", self.limits.stored_file_bytes) as (form, content):
+            check_filename(form.filename, self.limits, "file")
+            fields, request.ignored = decode_file_fields(form.fields)
+            file = await self.service.create(request.tenant, form.filename, fields, content)
+        await request.reply(200, encode(file))
+
+    @Route("GET", "/v1/files", "List files", query=FilesQuery, gives=FileList, errors=_READ_ERRORS)
+    async def list_all(self, request: Request) -> None:
+        await request.reply(200, encode(await self.service.list_files(request.tenant, read_query(request, FilesQuery))))
+
+    @Route("GET", _FILE, "Retrieve a file", gives=FileObject, errors=_READ_ERRORS)
+    async def get(self, request: Request) -> None:
+        await request.reply(200, encode(await self.service.get(request.tenant, request.params["file_id"])))
+
+    @Route("DELETE", _FILE, "Delete a file", gives=FileDeleted, errors=_READ_ERRORS)
+    async def delete(self, request: Request) -> None:
+        file_id = request.params["file_id"]
+        await self.service.delete(request.tenant, file_id)
+        await request.reply(200, encode(FileDeleted(id=file_id)))
+
+    @Route(
+        "GET",
+        f"{_FILE}/content",
+        "Retrieve the content of a file",
+        "A `Range` header of one range of bytes is honoured.",
+        gives_too=(_BYTES,),
+        errors=(*_READ_ERRORS, 416),
+    )
+    async def content(self, request: Request) -> None:
+        row = await self.service.find(request.tenant, request.params["file_id"])
+        start, end = _parse_range(request.headers.get(b"range"), row.size)
+        headers: list[Header] = [
+            (b"content-type", _BYTES.encode()),
+            (b"content-length", b"%d" % (end - start)),
+            (b"content-disposition", f"attachment; filename*=UTF-8''{quote(row.filename, safe='')}".encode()),
+            (b"accept-ranges", b"bytes"),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        status = 200
+        if (start, end) != (0, row.size):
+            status = 206
+            headers.append((b"content-range", b"bytes %d-%d/%d" % (start, end - 1, row.size)))
+        with request.channel:
+            await request.begin(status, headers)
+            if request.method != "HEAD":
+                async for piece in self.service.read(row, start, end):
+                    await request.write(piece)
+            await request.end()
+
+    @Route(
+        "POST",
+        "/v1/uploads",
+        "Begin an upload in parts",
+        "It expires after an hour.",
+        takes=CreateUpload,
+        example={"bytes": 4, "filename": "a.txt", "mime_type": "text/plain", "purpose": "user_data"},
+        gives=Upload,
+        errors=_FORM_ERRORS,
+    )
+    async def create_upload(self, request: Request) -> None:
+        body = await request.read_body(self.limits)
+        parsed, request.ignored = await decode_body(body, decode_upload, self.limits)
+        await request.reply(200, encode(await self.service.create_upload(request.tenant, parsed)))
+
+    @Route(
+        "POST",
+        f"{_UPLOAD}/parts",
+        "Add a part to an upload",
+        "A form with the field `data`.",
+        takes_media_type=_FORM,
+        gives=UploadPart,
+        new_work=True,
+        errors=_FORM_ERRORS,
+    )
+    async def add_part(self, request: Request) -> None:
+        upload_id = request.params["upload_id"]
+        await self.service.find_upload(request.tenant, upload_id)
+        async with self._receive(request, "data", self.limits.upload_part_bytes) as (form, content):
+            request.ignored = [*form.fields]
+            part = await self.service.add_part(request.tenant, upload_id, content)
+        await request.reply(200, encode(part))
+
+    @Route(
+        "POST",
+        f"{_UPLOAD}/complete",
+        "Complete an upload",
+        "The parts become a file, in the order of `part_ids`.",
+        takes=CompleteUpload,
+        example={"part_ids": ["part_1"]},
+        gives=Upload,
+        errors=_FORM_ERRORS,
+    )
+    async def complete_upload(self, request: Request) -> None:
+        body = await request.read_body(self.limits)
+        parsed, request.ignored = await decode_body(body, decode_completion, self.limits)
+        upload = await self.service.complete_upload(request.tenant, request.params["upload_id"], parsed)
+        await request.reply(200, encode(upload))
+
+    @Route("POST", f"{_UPLOAD}/cancel", "Cancel an upload", gives=Upload, errors=_READ_ERRORS)
+    async def cancel_upload(self, request: Request) -> None:
+        upload = await self.service.cancel_upload(request.tenant, request.params["upload_id"])
+        await request.reply(200, encode(upload))
+
+    @asynccontextmanager
+    async def _receive(
+        self, request: Request, field: str, max_bytes: int
+    ) -> AsyncIterator[tuple[ReceivedForm[StoredContent], StoredContent]]:
+        """Receive a form and its file, whose content is deleted again if the block raises."""
+        form = ReceivedForm[StoredContent]()
+        async with AsyncExitStack() as cleanup:
+            cleanup.push_async_callback(self._discard, form)
+            await read_form(request, field, max_bytes, self.service.write, form)
+            assert form.file is not None
+            yield form, form.file
+            cleanup.pop_all()
+
+    async def _discard(self, form: ReceivedForm[StoredContent]) -> None:
+        if form.file is not None:
+            await self.service.discard(form.file)
+
+
+def _parse_range(header: bytes | None, size: int) -> tuple[int, int]:
+    """Return start and end of the requested range. A header that is not one range of bytes is ignored (RFC 9110
+    §14.2).
+    """
+    found = _RANGE.fullmatch(header or b"")
+    if found is None or found[0] == b"bytes=-":
+        return 0, size
+    if not found[1]:
+        start, end = max(0, size - int(found[2])), size
+    else:
+        start, end = int(found[1]), min(size, int(found[2] or size) + 1)
+    if start >= end:
+        raise RangeNotSatisfiable(f"The file has {size} bytes.")
+    return start, end

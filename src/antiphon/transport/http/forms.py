@@ -1,0 +1,72 @@
+"""Reads a form with one file: the file goes to a function while it arrives, other fields are collected."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from antiphon.errors import InvalidValue, missing_parameter
+from antiphon.protocol.bodies.forms import MAX_PARTS, PART_END, FormEvent, FormParser, PartHead
+from antiphon.transport.http.request import Request
+
+T = TypeVar("T")
+_MAX_FIELD_BYTES = 64 * 1024  # of a field that is not a file
+
+
+class ReceivedForm(Struct, Generic[T]):
+    filename: str = ""
+    file: T | None = None  # what the function made of the file; None: it has not arrived
+    fields: dict[str, str] = {}
+
+
+async def read_form(
+    request: Request,
+    field: str,
+    max_bytes: int,
+    save: Callable[[AsyncIterator[bytes], int], Awaitable[T]],
+    form: ReceivedForm[T],
+) -> None:
+    """Read the form into `form`, which is valid as far as the form was read if this raises.
+
+    `field`: the name of the file. `save` reads its content to the end, and raises above `max_bytes`.
+    """
+    events = _read_events(request, max_bytes + MAX_PARTS * _MAX_FIELD_BYTES)
+    async for event in events:
+        assert isinstance(event, PartHead)
+        if event.name == field:
+            if form.file is not None:
+                raise InvalidValue(f"'{field}' is given twice.", param=field)
+            form.filename = event.filename or ""
+            form.file = await save(_read_part(events), max_bytes)
+        else:
+            form.fields[event.name] = await _read_field(event.name, events)
+    if form.file is None:
+        raise missing_parameter(field)
+
+
+async def _read_events(request: Request, max_bytes: int) -> AsyncIterator[FormEvent]:
+    parser, channel = FormParser(request.check_form(max_bytes)), request.channel
+    while channel.more:
+        for event in parser.feed(await channel.read()):
+            yield event
+    parser.finish()
+
+
+async def _read_part(events: AsyncIterator[FormEvent]) -> AsyncIterator[bytes]:
+    async for event in events:
+        if event is PART_END:
+            return
+        assert isinstance(event, bytes)
+        yield event
+
+
+async def _read_field(name: str, events: AsyncIterator[FormEvent]) -> str:
+    value = b""
+    async for piece in _read_part(events):
+        value += piece
+        if len(value) > _MAX_FIELD_BYTES:
+            raise InvalidValue(f"'{name[:64]}' has more than {_MAX_FIELD_BYTES} bytes.", param=name[:64])
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise InvalidValue(f"'{name[:64]}' is not valid UTF-8.", param=name[:64]) from None
