@@ -191,7 +191,7 @@ SHARED_NAMESPACES = {
 }
 
 # Extras that only a child process imports, because it parses untrusted files.
-CHILD_MODULES = {"files": "service/attachments/pdf_child.py", "web": "tools/web_search/html_child.py"}
+CHILD_MODULES = {"files": "service/attachments/document_child.py", "web": "tools/web_search/html_child.py"}
 
 # Modules that a part without IO does not import.
 IO = {"asyncio", "anyio", "socket", "time", "datetime", "subprocess", "threading", "http", "os", "selectors"}

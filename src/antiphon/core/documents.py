@@ -21,8 +21,9 @@ _MAX_CONTROL_RATIO: Final = 0.01  # fraction of control characters tolerated: ol
 _MAX_NAME_CHARS: Final = 128
 _PDF_MAGIC: Final = b"%PDF-"
 _PDF_SEARCH_BYTES: Final = 1024  # the PDF header may follow up to this many bytes of other data
+_ARCHIVE_MAGIC: Final = b"PK\x03\x04"
 _KINDS_BY_MAGIC: Final = (
-    (b"PK\x03\x04", "a ZIP archive or an office document"),
+    (_ARCHIVE_MAGIC, "a ZIP archive"),
     (b"\xd0\xcf\x11\xe0", "an old office document"),
     (b"\x89PNG", "a picture, which is to be sent as an input_image"),
     (b"\xff\xd8\xff", "a picture, which is to be sent as an input_image"),
@@ -34,6 +35,11 @@ _KINDS_BY_MAGIC: Final = (
 
 def is_pdf(body: bytes) -> bool:
     return _PDF_MAGIC in body[:_PDF_SEARCH_BYTES]
+
+
+def is_archive(body: bytes) -> bool:
+    """Whether the content is a ZIP archive, as office documents are."""
+    return body.startswith(_ARCHIVE_MAGIC)
 
 
 def decode_text(body: bytes) -> str | None:

@@ -1,6 +1,6 @@
 """Text extraction from files. PDFs are parsed in a child process that is killed at its timeout.
 
-Covers `service/attachments/pdf_child.py`.
+Covers `service/attachments.document_child.py`.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from antiphon.limits import Limits
 from antiphon.service.attachments.documents import Documents, TtlCache
 from drills.bombs.files import BROKEN_PDFS, make_expanding_pdf
 from tests.support.media_files import pdf, png
+from tests.support.office_files import archive, docx, paragraph, pptx
 
 pytestmark = pytest.mark.anyio
 
@@ -41,6 +42,16 @@ async def test_text_is_decoded_and_other_formats_are_rejected_by_name() -> None:
     assert "input_image" in (await expect_refusal(png())).message
     assert "ZIP" in (await expect_refusal(b"PK\x03\x04" + bytes(100))).message
     assert "characters" in (await expect_refusal(b"abcde", Limits(file_characters=4))).message
+
+
+async def test_an_office_document_is_read_in_the_child_process() -> None:
+    assert await extract_text(docx(paragraph("Hello"))) == "Hello\n"
+    assert await extract_text(pptx({"s": "Hello"}, ["s"])) == "[slide 1]\nHello\n"
+    assert "no text" in (await expect_refusal(docx(paragraph("")))).message
+    assert "characters" in (await expect_refusal(docx(paragraph("Hello")), Limits(file_characters=5))).message
+    assert "cannot be read" in (await expect_refusal(archive({"word/document.xml": "<"}))).message
+    bomb = archive({"word/document.xml": bytes(101 * 1024 * 1024)})
+    assert "too large" in (await expect_refusal(bomb)).message
 
 
 async def test_a_pdf_is_read_page_by_page() -> None:
@@ -115,7 +126,9 @@ async def test_without_the_files_extra_the_error_names_it(monkeypatch: pytest.Mo
 
 async def test_a_child_without_pypdf_reports_it(tmp_path: Path) -> None:
     """Runs the child itself, with its package hidden."""
-    hidden = "import sys; sys.modules['pypdf'] = None; from antiphon.service.attachments.pdf_child import main; main()"
+    hidden = (
+        "import sys; sys.modules['pypdf'] = None; from antiphon.service.attachments.document_child import main; main()"
+    )
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", hidden, "9", "9", "9",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

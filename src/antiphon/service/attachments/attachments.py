@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from antiphon.admission import Admission
 from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_base64, read_data_url, to_data_url
-from antiphon.core.documents import clean_name, fence_text, is_pdf
+from antiphon.core.documents import clean_name, fence_text, is_archive, is_pdf
 from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.errors import (
@@ -155,8 +155,10 @@ class Attachments:
         return fence_text(name, text)
 
     async def _read_inline(self, tenant: str, body: bytes, param: str) -> str:
-        """Extract the text of inline data; PDFs are cached, since every turn of a conversation sends them again."""
-        if not is_pdf(body):
+        """Extract the text of inline data; PDFs and office documents are cached, since every turn of a conversation
+        sends them again.
+        """
+        if not (is_pdf(body) or is_archive(body)):
             return await self._documents.extract_text(body, param)
         key = (tenant, "data", await run_sized(len(body), _digest, body))
         text = self._cache.get(key)
