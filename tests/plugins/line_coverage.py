@@ -1,15 +1,17 @@
 """Measures which lines of the source a test process executes, if the environment names a file for the result.
 
-It has to be the first plugin: only modules that are imported after this one are measured.
+It has to be the first plugin: only modules that are imported after this one are measured. The source is where Python
+would import it from, which may be a copy (tools/mutants.py) or another checkout.
 """
 
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tools.coverage import SOURCE, VARIABLE
+from tools.coverage import VARIABLE
 
 
 class LineCoverage:
@@ -18,15 +20,18 @@ class LineCoverage:
     def __init__(self, file: Path) -> None:
         import slipcover  # type: ignore[import-untyped]  # imported here, since it is not cheap
 
+        package = find_spec("antiphon")
+        assert package is not None
+        self._source = Path(str(package.origin)).resolve().parents[1]
         self._file = file
         self._tracer = slipcover.Slipcover()
-        slipcover.ImportManager(self._tracer, slipcover.FileMatcher(sources=[SOURCE])).__enter__()
+        slipcover.ImportManager(self._tracer, slipcover.FileMatcher(sources=[self._source])).__enter__()
 
     def write(self) -> None:
         """Write executed and missing lines by file."""
         files = self._tracer.get_coverage()["files"]
         report = {
-            Path(name).resolve().relative_to(SOURCE).as_posix(): [lines["executed_lines"], lines["missing_lines"]]
+            Path(name).resolve().relative_to(self._source).as_posix(): [lines["executed_lines"], lines["missing_lines"]]
             for name, lines in files.items()
         }
         self._file.write_text(json.dumps(report))
