@@ -254,7 +254,8 @@ async def test_opening_a_session_is_aborted_once_all_waiters_are_cancelled() -> 
     async with run_hostile_server() as hostile, open_client() as mcp:
         mcp_tools = mcp.begin("t", [McpTool(server_label="s", server_url=hostile.url("silent.greet"))])
         tasks = [asyncio.create_task(mcp_tools.list_tools("s")) for _ in range(2)]
-        await _wait_until(lambda: _count_session_tasks() == 1)
+        # Both wait for it; the second may still be waiting for the import of the session class when the first opens it.
+        await _wait_until(lambda: [pooled.users for pooled in mcp._sessions._sessions.values()] == [2])
         tasks[0].cancel()
         await asyncio.wait(tasks, timeout=0.05)
         assert _count_session_tasks() == 1
