@@ -3,6 +3,7 @@ run again alone.
 """
 
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -69,14 +70,35 @@ def test_a_failing_part_is_printed_and_fails_the_run(capsys: pytest.CaptureFixtu
 
 
 def test_a_test_that_passes_when_rerun_is_reported_as_unsteady(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("CI", raising=False)
     first = run_failing_part(tmp_path, FLAKY_TEST)
     assert passes_again([first])
     output = capsys.readouterr().out
     assert "1 passed" in output
     assert output.splitlines()[-2].startswith("Unsteady")
     assert output.splitlines()[-1].endswith("::test_wrong_at_first")
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_an_unsteady_test_fails_the_run_under_ci_unless_it_is_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
+    monkeypatch.setenv("CI", "1")
+    first = run_failing_part(tmp_path, FLAKY_TEST)
+    entry = f'[[tests]]\nid = "{first.part.list_failures()[0]}"\nreason = "a clock"\nsince = 2026-11-17\n'
+    (tmp_path / "unsteady.toml").write_text(entry if listed else "")
+    monkeypatch.setattr(parallel_tests, "UNSTEADY", tmp_path / "unsteady.toml")
+    assert passes_again([first]) is listed
+    assert ("Under CI" in capsys.readouterr().out) is not listed
+
+
+def test_listed_unsteady_tests_exist_and_are_listed_for_thirty_days_at_most() -> None:
+    for test in parallel_tests.list_unsteady():
+        file, _, name = test.id.partition("::")
+        assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text("utf-8"), test.id
+        assert (date.today() - test.since).days <= 30, f"{test.id}: fix its cause, {test.reason}"
 
 
 def test_a_test_that_fails_again_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
