@@ -85,7 +85,7 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
             config = config.with_settings(engine=await stack.enter_async_context(real_llamacpp_server()))
         elif location := REAL_ENGINES.get(str(config.inference.engine)):
             if reason := location.explain_missing():
-                pytest.skip(reason)
+                pytest.skip(f"real engine: {reason}")
             config = config.with_settings(engine=stack.enter_context(location.run()))
         engine = build_engine(config)
         await engine.open()
@@ -149,7 +149,7 @@ async def run_generation(engine: Engine, *texts: str, **fields: Any) -> Generati
 async def require_field(engine: Engine, field: str) -> None:
     """Skip the test if the engine does not support the field."""
     if field not in (await engine.capabilities(engine.models()[0].id)).supported_fields:
-        pytest.skip(f"{engine.name} does not support the {field} field")
+        pytest.skip(f"not applicable: {engine.name} does not support the {field} field")
 
 
 def test_every_registered_engine_is_tested_here() -> None:
@@ -232,7 +232,7 @@ async def test_a_truncated_answer_has_the_finish_reason_length(engine: Engine) -
 async def test_counted_tokens_equal_the_input_tokens_of_the_model(engine: Engine) -> None:
     model = engine.models()[0].id
     if not (await engine.capabilities(model)).can_count_tokens:
-        pytest.skip(f"{engine.name} cannot count tokens")
+        pytest.skip(f"not applicable: {engine.name} cannot count tokens")
     last = (await run_generation(engine, "How many tokens are these?", max_tokens=1)).chunks[-1]
     assert last.counts is not None
     assert (
@@ -244,7 +244,7 @@ async def test_counted_tokens_equal_the_input_tokens_of_the_model(engine: Engine
 @pytest.mark.shows("C.9")
 async def test_a_second_turn_reuses_the_cached_prefix_of_the_first(engine: Engine) -> None:
     if engine.name not in CACHE_COUNTERS:
-        pytest.skip(f"{engine.name} does not report cached tokens")
+        pytest.skip(f"not applicable: {engine.name} does not report cached tokens")
     long = "Tell me something long about the sea. " * 25  # vLLM caches blocks of 128 tokens on a CPU
     first = await run_generation(engine, long, max_tokens=3)
     second = await run_generation(engine, long, first.text, "And now?", max_tokens=1)
@@ -338,7 +338,7 @@ async def find_model(engine: Engine, *tasks: Task) -> str:
     for model in engine.models():
         if (await engine.capabilities(model.id)).tasks.issuperset(tasks):
             return model.id
-    pytest.skip(f"{engine.name} has no model for {' and '.join(tasks)} tasks")
+    pytest.skip(f"not applicable: {engine.name} has no model for {' and '.join(tasks)} tasks")
 
 
 @pytest.mark.shows("C.27")

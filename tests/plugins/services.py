@@ -1,19 +1,24 @@
 """External services of tests, which a test requests with `@pytest.mark.needs("chromium")`.
 
-If a service is missing, its tests are skipped, or failed when REQUIRE_SERVICES=1. Servers start once for all tests,
-when the first test uses them.
+If a service is missing, its tests are skipped. Servers start once for all tests, when the first test uses them.
+
+Under REQUIRE_SERVICES=1 every skipped test fails, however it was skipped, and so does an expected failure: a test that
+never runs would show nothing. Exempt are the kinds of `SKIP_KINDS`; the reason of a skip begins with its kind.
 """
 
 import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from tests.support.services import Postgres, Redis, postgres_home, postgres_server, redis_binary, redis_server
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
 def find_chromium() -> str | None:
@@ -42,6 +47,14 @@ SERVICES: dict[str, Callable[[], object]] = {
     "strace": lambda: shutil.which("strace"),
 }
 
+# Tests that may be skipped wherever they run: "permission: this user may not mount anything".
+SKIP_KINDS = {
+    "real engine": "needs a vLLM, an SGLang or a larger model, which `make test-engines` runs",
+    "permission": "needs to mount file systems or to trace processes, which containers may deny",
+    "platform": "is about a feature of Linux, or a program that exists for Linux only",
+    "download": "installs everything from PyPI",
+    "not applicable": "a contract test of an engine without the tested capability",
+}
 FIXTURES = {"postgres": "postgresql", "redis": "redis"}  # fixtures whose users need the service
 
 
@@ -81,13 +94,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    missing = [name for name in _required_services(item) if not SERVICES[name]()]
-    if not missing:
-        return
-    reason = f"not available on this machine: {', '.join(missing)}"
-    if os.environ.get("REQUIRE_SERVICES") == "1":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    if missing := [name for name in _required_services(item) if not SERVICES[name]()]:
+        pytest.skip(f"not available on this machine: {', '.join(missing)}")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # after other plugins have turned exceptions into skips
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return _reject_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return _reject_skip((yield))  # a module is skipped by `pytest.importorskip`, for example
+
+
+def _reject_skip(report: Report) -> Report:
+    """Turn a skip into a failure where services are required, unless its kind is exempt."""
+    if os.environ.get("REQUIRE_SERVICES") != "1" or not report.skipped:
+        return report
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else "expected to fail"
+    if reason.removeprefix("Skipped: ").partition(":")[0] not in SKIP_KINDS:
+        report.outcome = "failed"
+        report.longrepr = f"{reason}. REQUIRE_SERVICES=1 permits only skips of these kinds: {', '.join(SKIP_KINDS)}."
+        vars(report).pop("wasxfail", None)
+    return report
 
 
 def _required_services(item: pytest.Item) -> list[str]:

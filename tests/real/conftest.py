@@ -21,7 +21,7 @@ def engine_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a real engine."""
     location = REAL[request.param]
     if reason := location.explain_missing():
-        pytest.skip(reason)
+        pytest.skip(f"real engine: {reason}")
     with location.run() as url:
         yield url
 
@@ -29,7 +29,7 @@ def engine_url(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def vllm() -> Iterator[str]:
     if reason := VLLM.explain_missing():
-        pytest.skip(reason)
+        pytest.skip(f"real engine: {reason}")
     with VLLM.run() as url:
         yield url
 
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         reason = SGLANG_SKIPS.get(item.name) or SGLANG_SKIPS.get(item.name.partition("[")[0])
         if reason and "sglang" in item.name:
-            item.add_marker(pytest.mark.skip(reason=f"SGLang: {reason}"))
+            item.add_marker(pytest.mark.skip(reason=f"real engine: {reason}"))
 
 
 @pytest.fixture(scope="session", params=["chat", "tokens"])

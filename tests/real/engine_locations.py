@@ -60,7 +60,7 @@ def open_client(engine: EngineLocation, model: str) -> Iterator[OpenAI]:
         if engine.is_running
         else ""
     ):
-        pytest.skip(reason)
+        pytest.skip(f"real engine: {reason}")
     with engine.run(model) as url, server_process.run_server("--engine", url) as server:
         yield OpenAI(base_url=server.v1, api_key="unused", max_retries=0, timeout=120)
 

@@ -37,7 +37,7 @@ def idle_vllm(vllm: str) -> None:
         if not count_active_requests(vllm):
             return
         time.sleep(0.1)
-    pytest.skip("other clients use this vLLM now")
+    pytest.skip("real engine: other clients use this vLLM now")
 
 
 @pytest.mark.parametrize("streamed", [True, False], ids=["stream", "json"])

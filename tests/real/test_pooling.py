@@ -65,7 +65,7 @@ def pooling_server(request: pytest.FixtureRequest) -> Iterator[PoolingServer]:
     if reason := VLLM.explain_missing() or (
         "vLLM has to be given as a folder, to start it with these models" if VLLM.is_running else ""
     ):
-        pytest.skip(reason)
+        pytest.skip(f"real engine: {reason}")
     with VLLM.run(request.param) as engine, run_server("--engine", engine) as server:
         yield PoolingServer(request.param, engine, server)
 

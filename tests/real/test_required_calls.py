@@ -33,7 +33,7 @@ def default_client() -> Iterator[OpenAI]:
 @pytest.fixture(scope="module")
 def tool_client() -> Iterator[OpenAI]:
     if not (file := os.environ.get("TEST_GGUF", "")):
-        pytest.skip("TEST_GGUF is not set: `make test-engines GGUF=FILE` sets it")
+        pytest.skip("real engine: TEST_GGUF is not set: `make test-engines GGUF=FILE` sets it")
     with run_server("--engine", "llamacpp", "--model", file, "--context", "2048", ready_seconds=300) as server:
         yield OpenAI(base_url=server.v1, api_key="unused", max_retries=0, timeout=600)
 

@@ -41,6 +41,42 @@ def _is_listening(family: socket.AddressFamily, address: str | tuple[str, int]) 
         return client.connect_ex(address) == 0
 
 
+SKIPPING = {
+    "call": "def test_one(): pytest.skip('no luck')",
+    "marker": "@pytest.mark.skipif(True, reason='no luck')\ndef test_one(): pass",
+    "module": "pytest.skip('no luck', allow_module_level=True)",
+    "import": "pytest.importorskip('no_such_package')",
+    "expected failure": "@pytest.mark.xfail\ndef test_one(): assert False",
+}
+
+
+@pytest.mark.parametrize("body", SKIPPING.values(), ids=SKIPPING)
+def test_every_kind_of_skip_fails_where_services_are_required(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    monkeypatch.setenv("REQUIRE_SERVICES", "1")
+    pytester.makepyfile(f"import pytest\n\n{body}\n")
+    result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugins.services")
+    assert result.ret in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
+    result.stdout.fnmatch_lines(["*REQUIRE_SERVICES=1 permits only skips of these kinds*"])
+    monkeypatch.delenv("REQUIRE_SERVICES")
+    assert pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugins.services").parseoutcomes().keys() & {
+        "skipped",
+        "xfailed",
+    }
+
+
+def test_skips_of_exempt_kinds_stay_where_services_are_required(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUIRE_SERVICES", "1")
+    pytester.makepyfile(
+        "import pytest\n\ndef test_one(): pytest.skip('permission: this user may not mount anything')\n"
+    )
+    result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugins.services")
+    result.assert_outcomes(skipped=1)
+
+
 def test_a_test_with_a_service_fixture_is_skipped_without_the_service(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

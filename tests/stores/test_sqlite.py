@@ -7,9 +7,10 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import apsw
 import pytest
@@ -34,6 +35,8 @@ from tests.stores.rows import (
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.anyio
+
+NOBODY = 65534  # a user id without privileges
 
 
 @asynccontextmanager
@@ -186,11 +189,23 @@ async def test_a_path_below_a_file_is_rejected_with_the_reason(path: Path, clock
         await SqliteStore(str(location), TTL, clock).open()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-async def test_a_read_only_file_is_rejected_with_the_reason(path: Path, clock: Clock) -> None:
-    os.chmod(write_file(path, ""), 0o400)
-    with pytest.raises(StartupError, match="is not writable"):
-        await SqliteStore(str(path), TTL, clock).open()
+@contextmanager
+def drop_privileges() -> Iterator[None]:
+    """Continue as a user whose access depends on file modes, unlike that of root."""
+    user = os.geteuid()
+    os.seteuid(user or NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+async def test_a_read_only_file_is_rejected_with_the_reason(clock: Clock) -> None:
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        os.chmod(path := write_file(Path(folder) / "store.db", ""), 0o444)
+        with drop_privileges(), pytest.raises(StartupError, match="is not writable"):
+            await SqliteStore(str(path), TTL, clock).open()
 
 
 async def test_a_newer_schema_is_rejected_unchanged(path: Path, clock: Clock) -> None:

@@ -28,7 +28,7 @@ def select_by_tool(bodies: list[Any], name: str) -> list[Any]:
 @pytest.fixture
 def client(client: Client) -> Client:
     if not client.has_program("opencode"):
-        pytest.skip("opencode is pinned for Linux alone")
+        pytest.skip("platform: opencode is pinned for Linux alone")
     return client
 
 

@@ -22,7 +22,7 @@ from tests.support.server_process import ServerProcess, run_server
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="not Linux"),
+    pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="platform: not Linux"),
 ]
 
 MIB = 1024 * 1024

@@ -28,7 +28,7 @@ def _assert_passed(findings: Findings, tally: DiskTally) -> None:
 
 @pytest.mark.shows("B.3")
 @pytest.mark.needs("strace")
-@pytest.mark.skipif(not can_trace(), reason="this user may not trace processes")
+@pytest.mark.skipif(not can_trace(), reason="permission: this user may not trace processes")
 async def test_failing_system_calls_lose_no_acknowledged_response() -> None:
     findings, tally = Findings("disk"), DiskTally()
 
@@ -50,7 +50,7 @@ async def test_a_file_size_limit_is_reported_and_the_server_recovers_without_it(
     _assert_passed(findings, tally)
 
 
-@pytest.mark.skipif(not can_mount(), reason="this user may not mount anything")
+@pytest.mark.skipif(not can_mount(), reason="permission: this user may not mount anything")
 async def test_a_disk_that_fills_up_is_reported_in_time() -> None:
     findings, tally = Findings("disk"), DiskTally()
     async with asyncio.timeout(SECONDS):

@@ -1,6 +1,7 @@
 """Numbers that are out of range, not finite, too long or not numbers at all get a 400 that names the field."""
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -34,12 +35,9 @@ async def test_an_integer_out_of_range_is_rejected_with_its_name(
     await expect_error(server.port, _build_number_request(field, literal), 400, param=field)
 
 
-@pytest.mark.parametrize("literal", BAD_FLOATS)
-@pytest.mark.parametrize("field", FLOATS)
+@pytest.mark.parametrize(("field", "literal"), [pair for pair in product(FLOATS, BAD_FLOATS) if pair not in UNBOUNDED])
 @pytest.mark.shows("H6.7")
 async def test_a_float_out_of_range_is_rejected_with_its_name(server: ServerProcess, field: str, literal: str) -> None:
-    if (field, literal) in UNBOUNDED:
-        pytest.skip("has no upper bound")
     await expect_error(server.port, _build_number_request(field, literal), 400, param=field)
 
 
