@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers drills mutants lock clean test-engines test-clients vllm sglang golden
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers drills mutants lock clean test-engines test-clients test-seeds vllm sglang golden
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,10 @@ test-engines: $(VENV)/.dev ## tests with a real vLLM and SGLang (VLLM=vllm://HOS
 	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_SGLANG=$(or $(SGLANG),build/sglang) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \
 		-m real_engine -rs $(ARGS)
 
+test-seeds: $(VENV)/.dev ## tests with random examples, with other examples in each run; for every night (SEED=NUMBER repeats a run)
+	@seed=$(or $(SEED),$$(date +%s)); echo "SEED=$$seed"; TEST_SEED=$$seed $(BIN)/python -m pytest --hypothesis-seed=$$seed \
+		-m "(hypothesis or seeds) and not real_model" $(ARGS)
+
 test-clients: $(VENV)/.dev build/clients/.made build/litellm/.made ## the clients of docs/clients as their pages show them: 700 MB from npm and PyPI
 	@$(BIN)/python -m pytest tests/clients -m real_client -rs $(ARGS)
 
@@ -65,7 +69,7 @@ golden: $(VENV)/.dev ## rewrite the expected results of recorded engines
 drills: $(VENV)/.dev ## fault injection: kills, stops, partitions, full disks (ARGS="--quick" takes minutes, ARGS=zombie runs one)
 	@$(BIN)/python -m drills $(ARGS)
 
-mutants: $(VENV)/.dev ## change single rules of the source and count the changes that no test notices, an hour (ARGS="--count 20 --seed 2")
+mutants: $(VENV)/.dev ## change single rules of the source and count the changes that no test notices, an hour (ARGS="--count 20 --seed 2 --jobs 8 --json FILE")
 	@$(BIN)/python -m tools.mutants $(ARGS)
 
 lock: ## pin the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)

@@ -14,7 +14,7 @@ from antiphon.parsers.calls.base import Piece, TextPiece
 from antiphon.parsers.calls.registry import FORMATS, load_format
 from tests.golden.calls.recordings import build_schemas, collect_pieces, load_recordings
 
-SEEDS = range(5)
+SEEDS = 5
 ANSWERS_PER_SEED = 12
 CHARACTERS = [
     "{",
@@ -76,7 +76,7 @@ def _parse(form: str, *parts: str) -> list[Piece]:
     return [*[piece for part in parts for piece in reader.feed(part)], *reader.finish()]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 @pytest.mark.shows("D.18")
 def test_the_result_does_not_depend_on_chunk_boundaries(form: str, seed: int) -> None:
     rng = random.Random(seed)
@@ -87,7 +87,7 @@ def test_the_result_does_not_depend_on_chunk_boundaries(form: str, seed: int) ->
         assert collect_pieces(_parse(form, answer[:cut], answer[cut:])) == expected, (answer[:cut], answer[cut:])
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_text_pieces_have_ascending_ends_and_join_to_the_answer(form: str, seed: int) -> None:
     for answer in _make_answers(form, seed):
         pieces = _parse(form, *answer)
@@ -98,7 +98,7 @@ def test_text_pieces_have_ascending_ends_and_join_to_the_answer(form: str, seed:
             assert "".join([piece.text for piece in pieces if isinstance(piece, TextPiece)]) == answer
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_calls_are_numbered_and_do_not_overlap(form: str, seed: int) -> None:
     for answer in _make_answers(form, seed):
         open_call, last = -1, -1

@@ -151,7 +151,7 @@ def test_broken_json_can_still_be_completed() -> None:
     assert at == len('{"a": {"b": 1, "c"')
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.seeds(12)
 @pytest.mark.shows("D.18")
 def test_random_json_with_random_faults_gives_the_same_result_at_every_cut(seed: int) -> None:
     rng = random.Random(seed)

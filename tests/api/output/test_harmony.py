@@ -370,15 +370,16 @@ async def test_several_choices_are_parsed_separately(gpt_oss: ApiServer) -> None
     assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 2 * len(encode_tokens("All there."))
 
 
-async def test_random_tokens_give_the_same_json_and_stream(gpt_oss: ApiServer) -> None:
+@pytest.mark.seeds(1)
+async def test_random_tokens_give_the_same_json_and_stream(gpt_oss: ApiServer, seed: int) -> None:
     plain_tokens = [
         *encode_tokens('assistant analysis commentary final to=functions.get_weather json {"city": "é"}'),
         160,
         9552,
     ]
     controls = [*range(199_998, 200_014), 201_087, 10**6]
-    for seed in range(60):
-        chance = random.Random(seed)
+    for number in range(60):
+        chance = random.Random(60 * seed + number)
         output = [
             chance.choice(controls if chance.random() < 0.4 else plain_tokens) for _ in range(chance.randint(0, 40))
         ]

@@ -145,8 +145,9 @@ async def test_an_incomplete_or_invalid_unstreamed_response_is_an_error(
         assert (response.status, response.error["code"]) == (500, "server_error")
 
 
-async def test_a_mutated_unstreamed_response_completes_or_is_an_error() -> None:
-    rng = random.Random(20)
+@pytest.mark.seeds(1, first=20)
+async def test_a_mutated_unstreamed_response_completes_or_is_an_error(seed: int) -> None:
+    rng = random.Random(seed)
     calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}]
     message = {**HELLO, "reasoning": "Hm.", "tool_calls": calls}
     valid_body = json.dumps({"choices": [{"message": message, "finish_reason": "tool_calls"}], "usage": USAGE}).encode()

@@ -225,18 +225,18 @@ async def run_simulation(seed: int, backends: Backends) -> None:
         assert [node.engine.running for node in simulation.active_servers] == [0] * len(simulation.active_servers)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.seeds(12)
 @pytest.mark.shows("B.5", "B.7", "B.8")
 async def test_under_random_faults_every_response_ends_once_and_all_followers_agree(seed: int) -> None:
     await run_simulation(seed, Backends())
 
 
-@pytest.mark.parametrize("seed", range(100, 103))
+@pytest.mark.seeds(3, first=100)
 @pytest.mark.shows("B.2")
 async def test_servers_that_share_postgresql_survive_random_faults(seed: int, postgres_url: str) -> None:
     await run_simulation(seed, Backends(postgres=postgres_url))
 
 
-@pytest.mark.parametrize("seed", range(200, 203))
+@pytest.mark.seeds(3, first=200)
 async def test_servers_connected_by_redis_survive_random_faults(seed: int, redis_url: str) -> None:
     await run_simulation(seed, Backends(redis=redis_url))

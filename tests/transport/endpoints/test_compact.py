@@ -120,7 +120,7 @@ async def test_a_history_is_compacted_by_previous_response_id_alone() -> None:
 
 
 @pytest.mark.shows("A.11")
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.seeds(12)
 async def test_a_compaction_has_at_most_a_quarter_of_the_tokens_it_replaces(seed: int) -> None:
     async with run_api() as server:
         items = make_conversation(seed)

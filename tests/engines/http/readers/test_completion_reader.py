@@ -51,9 +51,10 @@ def summarise(result: GenerationResult) -> tuple[object, ...]:
 
 
 @pytest.mark.shows("C.28")
+@pytest.mark.seeds(1)
 @pytest.mark.parametrize("name", ENGINE_CLASSES)
-async def test_mutated_raw_completions_neither_crash_nor_hang(name: str) -> None:
-    rng = random.Random(name)
+async def test_mutated_raw_completions_neither_crash_nor_hang(name: str, seed: int) -> None:
+    rng = random.Random(f"{name} {seed}")
     recording = load_raw_response(name)
     for _ in range(MUTATIONS):
         data = mutate(recording, rng)

@@ -139,10 +139,10 @@ async def test_the_result_does_not_depend_on_where_the_bytes_are_split(name: str
 
 
 @pytest.mark.shows("C.28")
-@pytest.mark.parametrize("part", range(3))
-async def test_mutated_streams_neither_crash_nor_hang_and_do_not_depend_on_splitting(part: int) -> None:
+@pytest.mark.seeds(3)
+async def test_mutated_streams_neither_crash_nor_hang_and_do_not_depend_on_splitting(seed: int) -> None:
     """Each mutation is read at once and in pieces; every result ends with a finish or with an AntiphonError."""
-    rng = random.Random(part)
+    rng = random.Random(seed)
     names = sorted(RECORDED_STREAMS)
     outcomes = {"finish": 0, "error": 0}
     async with asyncio.timeout(200):
