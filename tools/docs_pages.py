@@ -36,6 +36,9 @@ This page lists the requirements of the server and the current status of each. T
 | partly | tests verify a part of the requirement; the note in italics states what is missing |
 | planned | not implemented yet; the release is named if one is scheduled |
 
+*Format known, no model heard* means that the tests use texts in the format of a model family that no model wrote, such
+as test strings of other projects.
+
 ## Overview
 """
 
@@ -67,7 +70,8 @@ def _render_table(group: Group) -> list[str]:
 
 
 def _render_row(row: Row) -> str:
-    text = f"{row.text} *{row.note}*" if row.note else row.text
+    notes = [row.note, "Format known, no model heard." if row.evidence == "format" else ""]
+    text = " ".join([row.text, *(f"*{note}*" for note in notes if note)])
     status = f"{row.status} ({row.target})" if row.target and row.status == "planned" else row.status
     return f"| {row.id} | {text.replace('|', chr(92) + '|')} | {status} |"
 

@@ -22,6 +22,7 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     status: Status
     target: str = ""
     note: str = ""
+    evidence: Literal["", "format"] = ""  # "format": tests have texts in the format of models, and no model
 
     @property
     def is_claimed(self) -> bool:

@@ -19,12 +19,29 @@ SEEDS = range(4)
 RECORDINGS = list_recordings()
 
 
-def _get_test_id(path: Path) -> str:
-    return f"{path.parent.name}/{path.stem}"
+# The requirements that a recording shows: by its engine, and by parts of its name.
+ENGINE_ROWS = {"vllm": "C.14", "sglang": "C.15", "ovms": "C.16", "llamacpp-server": "C.17", "ollama": "C.18"}
+CASE_ROWS = {
+    "tokens": "C.20",
+    "open": "C.21",
+    "tags": "A3.18",
+    "rerank": "G.8",
+    **dict.fromkeys(("classify", "pooling", "transcribe"), "G2.1"),
+}
 
 
-@pytest.mark.parametrize("path", RECORDINGS, ids=_get_test_id)
-@pytest.mark.shows("C.14", "C.15", "C.16", "C.17", "C.18", "C.20", "C.21", "A3.18", "G.8", "G2.1")
+def _list_rows(path: Path) -> list[str]:
+    parts = path.stem.split("-")
+    return [ENGINE_ROWS[path.parent.name], *(row for part, row in CASE_ROWS.items() if part in parts)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=f"{path.parent.name}/{path.stem}", marks=pytest.mark.shows(*_list_rows(path)))
+        for path in RECORDINGS
+    ],
+)
 async def test_a_replayed_recording_gives_its_expected_result(path: Path) -> None:
     wanted: Any = msgspec.json.decode(expected_path(path).read_bytes())
     for seed in SEEDS:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.golden.calls import test_calls
+from tests.golden.reasoning import test_reasoning
 from tests.plugins.services import SERVICES
 from tools import docs_pages
 from tools.requirements import load
@@ -69,6 +71,18 @@ def test_a_selection_of_tests_is_not_checked_against_the_claims(pytester: pytest
     path = pytester.makepyfile(PASSING)
     assert pytester.runpytest_inprocess(*PLUGINS, "-k", "it").ret == pytest.ExitCode.OK
     assert pytester.runpytest_inprocess(*PLUGINS, str(path)).ret == pytest.ExitCode.OK
+
+
+def test_rows_that_rest_on_test_strings_say_that_no_model_was_heard() -> None:
+    kinds: dict[str, set[str]] = {}
+    for form, recordings in test_calls.RECORDINGS.items():
+        for row in ("D.9", *test_calls.SHOWS.get(form, ())):
+            kinds.setdefault(row, set()).update(recording.source.kind for recording in recordings)
+    for family, thoughts in test_reasoning.RECORDINGS.items():
+        for row in ("D.8", test_reasoning.ROWS.get(family, "D4.1")):
+            kinds.setdefault(row, set()).update(recording.source.kind for recording in thoughts)
+    without_model = {row for row, found in kinds.items() if found and "model output" not in found}
+    assert without_model == {row.id for row in load().rows().values() if row.evidence == "format"}
 
 
 def test_an_unknown_id_stops_the_collection(pytester: pytest.Pytester) -> None:

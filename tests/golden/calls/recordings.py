@@ -1,4 +1,7 @@
-"""Recorded output of models of each family that call tools, with its source and the expected result.
+"""Output of models of each family that call tools, with its source and the expected result.
+
+Most of it was not recorded from a model: the `kind` of a source says where the text comes from. The expected results
+are those of Antiphon, written by `rewrite.py` and reviewed.
 
 Each file is named after a call format and holds a list of recordings. `tools` holds the parameters of the offered tools
 by name. `expected` lists text and calls in order: {"text": …} or {"call": name, "arguments": JSON text}.
@@ -6,6 +9,7 @@ by name. `expected` lists text and calls in order: {"text": …} or {"call": nam
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -19,6 +23,7 @@ FOLDER = Path(__file__).parent
 
 
 class Source(Struct, kw_only=True, omit_defaults=True):
+    kind: Literal["model output", "test string", "own text"]  # "test string": of a test in that repository
     repository: str
     path: str
     commit: str

@@ -1,4 +1,7 @@
-"""Recorded output of models of each family that reason, with its source and the expected result.
+"""Output of models of each family that reason, with its source and the expected result.
+
+Most of it was not recorded from a model: the `kind` of a source says where the text comes from. The expected results
+are those of Antiphon, written by `rewrite.py` and reviewed.
 
 Each file is named after a row of parsers/reasoning.py and holds a list of recordings. `prompt` is the end of
 the prompt, if it matters; `unseen` means that the engine built the prompt. `expected` lists reasoning, text and calls
@@ -7,6 +10,7 @@ in order.
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +24,7 @@ FOLDER = Path(__file__).parent
 
 
 class Source(Struct, kw_only=True, omit_defaults=True):
+    kind: Literal["model output", "test string", "own text"]  # "test string": of a test in that repository
     repository: str
     path: str
     commit: str

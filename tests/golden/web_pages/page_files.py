@@ -1,4 +1,4 @@
-"""Web pages from files, served by a local host and read as if they came from the web."""
+"""Web pages from files that were written for tests, served by a local host and read as if they came from the web."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,8 @@
-"""Real web pages give their expected text, so that a new version of the extraction library shows its differences."""
+"""Web pages give their expected text, so that a new version of the extraction library shows its differences.
+
+The pages were written for this test, and the expected texts are Antiphon's own output, reviewed: they show changes, and
+not what real pages look like.
+"""
 
 from pathlib import Path
 
