@@ -84,6 +84,7 @@ async def test_a_model_searches_opens_finds_and_cites(stream: bool) -> None:
             ("url_citation", f"{web.url}/otters", "All about otters")
         }
         assert "holds hands with others" in describe_last_request(server)
+        assert "'sea otter' was found" in describe_last_request(server).replace("\\", "")
 
 
 @pytest.mark.shows("E.15", "E.21")

@@ -61,7 +61,6 @@ async def test_the_answer_repeats_the_last_user_text_in_small_chunks(engine: Fak
     assert all(len(chunks) == 1 and len(chunks[0].text) <= 4 for chunks in result.lists)
 
 
-@pytest.mark.shows("C.26")
 async def test_images_and_files_are_mentioned(engine: FakeEngine) -> None:
     parts = [
         {"type": "text", "text": "what is this?"},

@@ -123,6 +123,7 @@ async def test_an_audio_form_is_passed_through_unchanged_except_for_the_model_na
     assert answer.json() == {"text": f"You sent {len(body)} bytes of multipart/form-data."}
 
 
+@pytest.mark.shows("G2.1")
 async def test_unsupported_translations_yield_404() -> None:
     async with run_api() as fake:
         answer = await transcribe(fake, form(("model", "fake")), "/v1/audio/translations")
@@ -202,7 +203,19 @@ async def test_an_unknown_model_yields_404() -> None:
 
 class PoolingEngine(RecordingEngine):
     async def capabilities(self, model: str) -> Capabilities:
-        return replace(await super().capabilities(model), tasks=frozenset({"pooling"}))
+        return replace(await super().capabilities(model), tasks=frozenset({"classify", "pooling"}))
+
+
+@pytest.mark.shows("G2.1")
+@pytest.mark.parametrize("task", ["classify", "pooling"])
+async def test_a_request_for_a_supported_task_is_passed_through(task: str) -> None:
+    engine = PoolingEngine(PassthroughReply(b'{"data": [0.5]}'))
+    body = {"model": "fake", "input": "a", "some_field": 1}
+    async with run_api(engine=engine) as fake:
+        answer = await fake.post(task, body)
+    [(model, called, sent, _)] = engine.calls
+    assert (model, called, json.loads(sent)) == ("fake", task, body)
+    assert (answer.status, answer.json()) == (200, {"data": [0.5]})
 
 
 @pytest.mark.shows("G2.1")
