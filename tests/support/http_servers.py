@@ -21,7 +21,10 @@ _MISSING_LENGTH = b"transfer-encoding: chunked\r\n"
 
 
 class ThroughServer:
-    """Calls an ASGI application through a server. Its tasks have ended when the call returns."""
+    """Calls an ASGI application through a server, whose tasks have ended and sockets are closed when the call returns.
+
+    Sockets that are open when the event loop ends would be reported in the middle of an unrelated test.
+    """
 
     def __init__(self, app: Any, kind: ServerKind) -> None:
         self._app = app
@@ -30,7 +33,7 @@ class ThroughServer:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         state, (near, far) = ServerState(), socket.socketpair()
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: make_protocol(self._app, self._kind, state), far)
+        transport, _ = await loop.connect_accepted_socket(lambda: make_protocol(self._app, self._kind, state), far)
         reader, writer = await asyncio.open_connection(sock=near)
         sending = asyncio.ensure_future(_send_request(scope, receive, writer))
         try:
@@ -38,9 +41,13 @@ class ThroughServer:
         finally:
             writer.transport.abort()
             sending.cancel()
-            await asyncio.wait([sending])
-            while state.tasks:
-                await asyncio.wait([*state.tasks])
+            try:
+                await asyncio.wait([sending])
+                while state.tasks:
+                    await asyncio.wait([*state.tasks])
+            finally:
+                transport.abort()
+                await asyncio.sleep(0)  # a transport closes its socket in the next turn of the event loop
 
 
 def make_protocol(app: Any, kind: ServerKind, state: ServerState) -> asyncio.Protocol:
