@@ -46,7 +46,8 @@ class ConnectionTracker:
 
     async def close(self) -> None:
         """Abort all open connections and wait for their tasks."""
-        await asyncio.sleep(0)  # let tasks of just accepted connections start
+        for _ in range(3):  # the task of a connection starts up to two turns of the event loop after it was accepted
+            await asyncio.sleep(0)
         self._closing = True
         tasks = list(self._open)
         for task, writer in list(self._open.items()):
