@@ -50,6 +50,7 @@ class ModelCall(Struct, frozen=True, kw_only=True):
     rewriters: tuple[Rewriter, ...] = ()  # rewrite the output, one after the other
     timeouts: Timeouts = Timeouts()
     new_tracer: Callable[[str], RunTracer] | None = None  # creates the tracer for a response id; None: not traced
+    logprobs_field: str | None = None  # request field that requires log probabilities; None: they are not required
     is_warmup: bool = False  # the engine only processes the prompt; its output is discarded
 
 

@@ -23,7 +23,7 @@ from antiphon.agent.run_tracer import CallTrace, RunTracer
 from antiphon.core.deltas import CallDone, Delta, Text
 from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
 from antiphon.core.usage import set_reasoning_tokens, sum_counts
-from antiphon.errors import EngineFailed
+from antiphon.errors import EngineFailed, UnsupportedParameter
 from antiphon.parsers.base import AnswerEnded
 
 E = TypeVar("E")
@@ -42,8 +42,8 @@ class ModelCallRun(Generic[E]):
     """
 
     __slots__ = (
-        "_gate", "_note", "_notes_tokens", "_previous_counts", "_reasoning", "_render", "_render_text", "_retry",
-        "_trace", "_tracer", "call", "chunk_count", "counts", "finish", "stream",
+        "_gate", "_lacks_logprobs", "_note", "_notes_tokens", "_previous_counts", "_reasoning", "_render",
+        "_render_text", "_retry", "_trace", "_tracer", "call", "chunk_count", "counts", "finish", "stream",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +71,8 @@ class ModelCallRun(Generic[E]):
         self.call = call  # of the current attempt
         self.finish: FinishKind | None = None
         self.counts = _NO_COUNTS  # of the current attempt
+        # whether all text so far came without log probabilities; None: they are not required, or there are some
+        self._lacks_logprobs = None if call.logprobs_field is None else False
         self._gate = None if self._retry is None else self._retry.gate  # None: all output passes
         self._reasoning = (  # summarises or encrypts reasoning; None: unchanged
             ReasoningFilter(call.summarise_reasoning, call.encrypt_reasoning)
@@ -125,6 +127,8 @@ class ModelCallRun(Generic[E]):
                 self._end_trace(exception())
             if self.finish not in _FINISH_KINDS:  # no finish reason, or an unknown one
                 raise EngineFailed("The engine stopped in the middle of its answer.")
+            if self._lacks_logprobs:
+                raise _missing_logprobs_error(self.call)
             if self._retry is None or not await self._validate(self._retry, emit):
                 return
             opening = None
@@ -163,6 +167,8 @@ class ModelCallRun(Generic[E]):
             self._stop(enough.final_chunk)
             if not deltas:
                 raise
+        if self._lacks_logprobs is not None:
+            self._note_logprobs(deltas)
         for delta in deltas:
             if type(delta) is not Text:
                 return self._feed_deltas(deltas)
@@ -178,6 +184,8 @@ class ModelCallRun(Generic[E]):
         parser = self.call.parser
         held = parser.finish()
         self.counts = set_reasoning_tokens(self.counts, parser.reasoning_tokens)
+        if self._lacks_logprobs is not None:
+            self._note_logprobs(held)
         if held:
             with suppress(AnswerEnded):
                 remaining += self._resolve([delta for delta in held if not (self.is_cut and type(delta) is CallDone)])
@@ -206,6 +214,14 @@ class ModelCallRun(Generic[E]):
         self._start_attempt(call)
         self.stream.switch_to(call)
         return True
+
+    def _note_logprobs(self, deltas: Iterable[Delta]) -> None:
+        for delta in deltas:
+            if type(delta) is Text and delta.logprobs:
+                self._lacks_logprobs = None
+                return
+            if type(delta) is Text and delta.text:
+                self._lacks_logprobs = True
 
     def _stop(self, last: Chunk) -> None:
         """End the output here; later output of the engine is ignored."""
@@ -242,3 +258,11 @@ class ModelCallRun(Generic[E]):
         if self._trace is not None:
             self._trace.end(self.finish, self.counts, error)
             self._trace = None
+
+
+def _missing_logprobs_error(call: ModelCall) -> UnsupportedParameter:
+    """Return the error for an engine that accepts the field and returns nothing for it, which no probe can reveal."""
+    return UnsupportedParameter(
+        f"The {call.engine.name} engine returned no log probabilities: leave out '{call.logprobs_field}'.",
+        param=call.logprobs_field,
+    )

@@ -166,15 +166,18 @@ def make_sampling(request: CreateResponse, sent: frozenset[str], max_tokens: int
         skip_special_tokens=request.skip_special_tokens is not False,
         best_of=request.best_of,
         length_penalty=request.length_penalty,
-        logprobs=(request.top_logprobs or 0) if wants_logprobs(request) or (request.n or 1) > 1 else None,
+        logprobs=(request.top_logprobs or 0) if find_logprobs_field(request) or (request.n or 1) > 1 else None,
         num_assistant_tokens=request.num_assistant_tokens,
         assistant_confidence_threshold=request.assistant_confidence_threshold,
         max_ngram_size=request.max_ngram_size,
     )
 
 
-def wants_logprobs(request: CreateResponse) -> bool:
-    return bool(request.logprobs or request.top_logprobs or LOGPROBS_INCLUDE in request.include)
+def find_logprobs_field(request: CreateResponse) -> str | None:
+    """Return the name of the field that requests log probabilities; None if they are not requested."""
+    if request.top_logprobs:
+        return "top_logprobs"
+    return "include" if request.logprobs or LOGPROBS_INCLUDE in request.include else None
 
 
 def make_constraint(request: CreateResponse) -> Constraint | None:

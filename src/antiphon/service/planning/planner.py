@@ -38,7 +38,7 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
 from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.keyring import Keyring, new_key
-from antiphon.service.model_io.adapter import wants_logprobs
+from antiphon.service.model_io.adapter import find_logprobs_field
 from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.served_model import ModelTarget, OutputTokenLimits, make_target
 from antiphon.service.persistence.history_cache import ConnectionCache
@@ -319,7 +319,7 @@ class Planner:
             if turns is not None or not prepared.tool_resolver.is_empty:
                 raise choices_error()
             others = [self.admit(each, patient=True) for each in repeat_request(planned, decoded.request.n or 1)[1:]]
-            return ExtraChoices(others=others, hide_logprobs=not wants_logprobs(decoded.request))
+            return ExtraChoices(others=others, hide_logprobs=not find_logprobs_field(decoded.request))
         if turns is None:
             return None
         return MultiTurn(
@@ -350,6 +350,7 @@ class Planner:
         """Decrypt the reasoning in the input and replace references by their items."""
         decoded = await self._decrypt_reasoning(tenant, decoded)
         if ItemReference not in map(type, decoded.request.input):
+            logprobs_field=None if prepared.is_warmup else find_logprobs_field(request),
             return decoded
         items = await self._history_loader.resolve_references(tenant, decoded.request.input)
         return replace(decoded, request=replace(decoded.request, input=items))

@@ -17,7 +17,7 @@ from antiphon.protocol.types.items import CompactionTrigger, ItemReference
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import StructuralTagFormat, TextFormat
 from antiphon.protocol.types.tools import Json
-from antiphon.service.model_io.adapter import wants_logprobs
+from antiphon.service.model_io.adapter import find_logprobs_field
 from antiphon.service.prompting.prepared_request import is_warmup
 
 # Values that request nothing special; every engine accepts these.
@@ -117,8 +117,8 @@ def reject_unsupported_by_engine(
     _check_format(request, capabilities, engine)
     if (request.n or 1) > 1:
         _check_choices(request, capabilities, engine)
-    if wants_logprobs(request) and "top_logprobs" not in capabilities.supported_fields:
-        raise unsupported_error("top_logprobs" if request.top_logprobs else "include", capabilities, engine)
+    if (field := find_logprobs_field(request)) and "top_logprobs" not in capabilities.supported_fields:
+        raise unsupported_error("top_logprobs", capabilities, engine, field)
     if request.reasoning.effort not in (None, "none") and "reasoning.effort" not in capabilities.supported_fields:
         raise unsupported_error("reasoning.effort", capabilities, engine)
 
@@ -186,6 +186,6 @@ def _check_format(request: CreateResponse, capabilities: Capabilities, engine: s
 
 def unsupported_error(name: str, capabilities: Capabilities, engine: str, param: str = "") -> UnsupportedParameter:
     """`param`: the request field, if it differs from the feature `name`."""
-    reason = capabilities.unsupported_reasons.get("top_logprobs" if name == "include" else name, "")
+    reason = capabilities.unsupported_reasons.get(name, "")
     sentence = f"'{param or name}' is not supported by this model on the {engine} engine."
     return UnsupportedParameter(f"{sentence} {reason}".rstrip(), param=param or name)
