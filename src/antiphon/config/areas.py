@@ -147,6 +147,12 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
         "Maximum number of concurrent requests to each remote engine.",
         "as reported by the engine, else 1024",
     ] = None
+    context: Annotated[
+        Count | None,
+        "Context size in tokens, for prompt and output together: of each slot of the embedded engine, and of the"
+        " models of a remote engine that reports none or a larger one.",
+        "that of the model; embedded at most 8192",
+    ] = None
     engine_level: Annotated[
         Literal["chat", "tokens"],
         "Form of requests to a remote engine: chat messages, or token ids if the engine accepts them, whose output"
@@ -236,11 +242,6 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
 class EmbeddedSettings(Struct, frozen=True, kw_only=True):
     """The engines llamacpp and fake. Other engines have their own server."""
 
-    context: Annotated[
-        Count | None,
-        "Context size of each slot in tokens, for prompt and output together.",
-        "that of the model, at most 8192",
-    ] = None
     gpu_layers: Annotated[Amount | None, "Number of model layers to offload to the GPU.", "all that fit"] = None
     threads: Annotated[Count | None, "Number of CPU threads per model.", "one per core"] = None
     slots: Annotated[Count | None, "Number of responses that one model generates concurrently.", "4"] = None

@@ -27,6 +27,7 @@ class EngineSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: Annotated[tuple[Name, ...], "Models to serve; for `llamacpp`, files as in `--model`."] = ()
     level: Annotated[Literal["chat", "tokens"] | None, "`chat` or `tokens`; default: `--engine-level`."] = None
     slots: Annotated[Count | None, "Maximum number of concurrent requests; default: `--engine-slots`."] = None
+    context: Annotated[Count | None, "Context size of its models in tokens; default: `--context`."] = None
     tool_call_parser: Annotated[Name | None, "Format of the model's tool calls; default: `--tool-call-parser`."] = None
     reasoning_parser: Annotated[Name | None, "Format of the model's reasoning; default: `--reasoning-parser`."] = None
     harmony: Annotated[bool, "The model uses the Harmony format (gpt-oss)."] = False

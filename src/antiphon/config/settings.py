@@ -42,7 +42,7 @@ _HEADINGS: Final = {
     "store": "Store",
     "allow_egress": "Egress",
     "max_turns": "Tools",
-    "context": "Engine llamacpp",
+    "gpu_layers": "Engine llamacpp",
     "fake_level": "Engine fake",
     "log_level": "Logging",
     "access_log": "Observing",

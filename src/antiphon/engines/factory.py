@@ -130,6 +130,7 @@ def _setting_value(config: Config, spec: EngineSpec, name: str) -> Any:
         "engine_level": spec.level or config.inference.engine_level,
         "model": spec.models,
         "slots": spec.slots or config.embedded.slots,
+        "context": spec.context or config.inference.context,
         "reads": choose_parsers(config, spec),
     }
     if name in overrides:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Json, ParserChoice, TextPrompt, TokenPrompt
 from antiphon.core.stop_strings import StopStringCutter
-from antiphon.engines.base import Capabilities, ChunkSink, Model, PromptLevel, PushStream
+from antiphon.engines.base import Capabilities, ChunkSink, Model, PromptLevel, PushStream, min_limit
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EngineTimeouts, EventStream
 from antiphon.engines.connection import ConnectionLost, EngineAddress, ResponseInterrupted
 from antiphon.engines.http.body import ChatBody, FieldNames, RawBody
@@ -76,6 +76,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     engine_key: str | None = None
     engine_ca: Path | None = None
     engine_level: Literal["chat", "tokens"] = "chat"
+    context: int | None = None  # of its models, if it reports none or a larger one
     allow_control_strings: bool = False
     model: tuple[str, ...] = ()  # models to serve; empty: all that the engine lists
     first_token_timeout: float = 600.0
@@ -296,7 +297,15 @@ class HttpEngine(HttpTasks):
             capabilities = await self.probe_capabilities(cards) if cards else ProbedCapabilities()
         else:
             capabilities = last.capabilities
-        return Probe(version=version, models=models, contexts=_context_sizes(cards), capabilities=capabilities)
+        return Probe(
+            version=version,
+            models=models,
+            contexts=_context_sizes(cards, self.settings.context),
+            capabilities=capabilities,
+        )
+
+    def _takes_effort(self, model: str, probed: ProbedCapabilities) -> bool | None:
+        return probed.takes_effort
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
         """Find out what can be learnt without making the engine generate. There is at least one model."""
@@ -430,7 +439,13 @@ def _without_generation(capabilities: Capabilities, embedding_fields: frozenset[
     )
 
 
-def _context_sizes(cards: Sequence[wire.ModelCard]) -> dict[str, int]:
-    """Return context sizes by model: vLLM and SGLang report `max_model_len`, llama.cpp `meta.n_ctx`."""
-    sizes = {card.id: card.max_model_len or (card.meta or {}).get("n_ctx") for card in cards}
-    return {name: size for name, size in sizes.items() if isinstance(size, int) and size > 0}
+def _context_sizes(cards: Sequence[wire.ModelCard], limit: int | None) -> dict[str, int]:
+    """Return context sizes by model: vLLM and SGLang report `max_model_len`, llama.cpp `meta.n_ctx`.
+
+    `limit`: the operator's, which also stands for those that are not reported.
+    """
+    reported = {card.id: card.max_model_len or (card.meta or {}).get("n_ctx") for card in cards}
+    sizes = {
+        name: min_limit(size if isinstance(size, int) and size > 0 else None, limit) for name, size in reported.items()
+    }
+    return {name: size for name, size in sizes.items() if size is not None}

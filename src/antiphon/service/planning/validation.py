@@ -122,6 +122,12 @@ def reject_unsupported_by_engine(
     if request.reasoning.effort not in (None, "none") and "reasoning.effort" not in capabilities.supported_fields:
         raise unsupported_error("reasoning.effort", capabilities, engine)
 
+    if "truncation" in sent and request.truncation == "auto" and capabilities.context is None:
+        raise UnsupportedParameter(
+            "The context size of this model is unknown, so 'truncation' cannot be 'auto'. Send 'disabled', or let the"
+            " operator set --context.",
+            param="truncation",
+        )
 
 def reject_unstored_turn(request: CreateResponse) -> None:
     """Reject a turn that would not be added to its conversation. Counting the tokens of such a turn stores nothing."""

@@ -1,10 +1,12 @@
 """Request → PreparedPrompt: render the history, fit it into the model's context, and select the parser.
 
 Where tokens can be counted, a prompt that is too long is a 400, or loses its oldest items with `truncation: auto`.
+Otherwise the engine rejects it, and for `truncation: auto` the tokens are estimated, rather too high than too low.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import chain
 from typing import ParamSpec, TypeVar
@@ -17,8 +19,8 @@ from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.config.areas import UnservedTools
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.history.history import NO_TOOL_OUTPUTS, History, count_droppable, drop_oldest, make_history
-from antiphon.core.prompt import GenerationRequest, Prompt, Sampling, TokenPrompt
-from antiphon.errors import ContextTooLong, UnsupportedParameter
+from antiphon.core.prompt import ChatPrompt, GenerationRequest, Prompt, Sampling, Segment, TextPrompt, TokenPrompt
+from antiphon.errors import AntiphonError, ContextTooLong, UnsupportedParameter
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import Compaction, InputItem
 from antiphon.protocol.types.request import CreateResponse
@@ -30,7 +32,7 @@ from antiphon.service.model_io.adapter import ModelAdapter, OutputSpec
 from antiphon.service.model_io.served_model import ModelTarget, make_adapter
 from antiphon.service.prompting.engine_fields import apply_engine_fields
 from antiphon.service.prompting.output_requirements import RetryPromptBuilder, check_grammars, find_rules
-from antiphon.service.prompting.prepared_request import PreparedPrompt, measure_bytes
+from antiphon.service.prompting.prepared_request import PreparedPrompt, estimate_tokens, flatten_chat, measure_bytes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -103,13 +105,14 @@ class _PromptFitter(Struct, eq=False):
             chat = await self._run(self._render_chat, history)
         prompt, tokens, shortened = await self._render(chat), None, False
         if not self._is_sure_to_fit(prompt):
-            context, tokens = self.target.capabilities.context or 0, await self._count_tokens(prompt)
+            context, tokens = self._context, await self._count_tokens(prompt)
             if tokens >= context:
                 if self.request.truncation == "disabled":
                     raise _too_long_error(tokens, context, "Shorten the input, or send truncation: 'auto'.")
                 shortened = True
                 chat, prompt, tokens = await self._truncate(history, context)
-        return replace(await self._build(chat, prompt, tokens), history=history, shortened=shortened)
+        counted = tokens if self._can_count(prompt) else None
+        return replace(await self._build(chat, prompt, counted), history=history, shortened=shortened)
 
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the function, in a thread if there are many items."""
@@ -185,9 +188,9 @@ class _PromptFitter(Struct, eq=False):
         return apply_engine_fields(self.inputs.tenant, request, generation)
 
     def _is_sure_to_fit(self, prompt: Prompt) -> bool:
-        """Whether counting is unnecessary: the engine cannot count, or the prompt fits even at one token per byte."""
-        capabilities, context = self.target.capabilities, self.target.capabilities.context
-        if context is None or not (capabilities.can_count_tokens or isinstance(prompt, TokenPrompt)):
+        """Whether counting is unnecessary: the engine has to check, or the prompt fits even at one token per byte."""
+        context = self.target.capabilities.context
+        if context is None or not (self._can_count(prompt) or self.request.truncation == "auto"):
             return True
         return measure_bytes(prompt) + (self.target.max_tokens or 0) < context
 
@@ -196,6 +199,14 @@ class _PromptFitter(Struct, eq=False):
         budget = context - min(
             self.target.max_tokens or context // 4, context // 2
         )  # the answer needs the other tokens
+    @property
+    def _context(self) -> int:
+        """The context size of a model for which it is known."""
+        return self.target.capabilities.context or 0
+
+    def _can_count(self, prompt: Prompt) -> bool:
+        return self.target.capabilities.can_count_tokens or isinstance(prompt, TokenPrompt)
+
         low, high = 1, await asyncio.to_thread(count_droppable, history)
         while low < high:
             middle = (low + high) // 2
@@ -206,7 +217,7 @@ class _PromptFitter(Struct, eq=False):
                 low = middle + 1
         chat, prompt = await asyncio.to_thread(self._render_truncated, history, high)
         tokens = await self._count_tokens(prompt)
-        if tokens >= context:
+        if tokens >= context and self._can_count(prompt):  # an estimate may be too high
             raise _too_long_error(tokens, context, "No item can be dropped: shorten the input.")
         return chat, prompt, tokens
 
@@ -221,8 +232,17 @@ class _PromptFitter(Struct, eq=False):
     async def _count_tokens(self, prompt: Prompt) -> int:
         if isinstance(prompt, TokenPrompt):
             return len(prompt.tokens)
-        served = self.target.served
-        return await served.engine.count_tokens(served.model, prompt)
+        served, capabilities = self.target.served, self.target.capabilities
+        if capabilities.can_count_tokens:
+            return await served.engine.count_tokens(served.model, prompt)
+        estimate = estimate_tokens(prompt) * 4 // 3
+        if isinstance(prompt, ChatPrompt) and "tokenize" in capabilities.tasks and estimate < 4 * self._context:
+            text, others = flatten_chat(prompt)
+            with suppress(AntiphonError):  # not every version of an engine has a tokenizer
+                return others + len(
+                    await served.engine.tokenize(served.model, TextPrompt((Segment(text.decode(), False),)))
+                )
+        return estimate
 
 
 def _can_buffer(request: CreateResponse, sampling: Sampling, output_spec: OutputSpec) -> bool:

@@ -1,10 +1,11 @@
 """A request that is checked and rendered, but holds no model slot yet: repeated, counted, or reduced to a warm-up.
 
-Tokens are counted by the engine, or estimated as one token per four bytes of text, plus four tokens per message. A
-warm-up lets the engine read a prompt into its prefix cache, so that a continuation starts sooner. One token is
-requested, since no engine accepts zero, and discarded.
+Tokens are counted by the engine, or estimated as one token per four bytes of text, plus four tokens per message and
+1024 per image. A warm-up lets the engine read a prompt into its prefix cache, so that a continuation starts sooner. One
+token is requested, since no engine accepts zero, and discarded.
 """
 
+import re
 from collections.abc import Sequence
 from itertools import chain
 
@@ -26,6 +27,8 @@ from antiphon.service.model_io.served_model import ServedModel
 
 _BYTES_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4
+_TOKENS_PER_IMAGE = 1024
+_IMAGE = re.compile(rb'"url":"data:[^"]*"')
 _PLACEHOLDER_MESSAGE = Message(role="user", content=[InputText(text="Hello.")])
 
 
@@ -99,14 +102,21 @@ def measure_bytes(prompt: Prompt) -> int:
 
 def estimate_tokens(prompt: Prompt) -> int:
     match prompt:
-        case ChatPrompt(messages=messages, tools=tools):
-            texts = [[*message.values()] for message in messages]
-            size = sum(map(len, map(msgspec.json.encode, [*texts, tools] if tools else texts)))
-            return -(-size // _BYTES_PER_TOKEN) + _TOKENS_PER_MESSAGE * len(messages)
+        case ChatPrompt():
+            text, others = flatten_chat(prompt)
+            return -(-len(text) // _BYTES_PER_TOKEN) + others
         case TextPrompt():
             return -(-measure_bytes(prompt) // _BYTES_PER_TOKEN)
         case TokenPrompt(tokens=tokens):
             return len(tokens)
+
+
+def flatten_chat(prompt: ChatPrompt) -> tuple[bytes, int]:
+    """Return the texts of a chat as JSON, and an estimate of its other tokens: the template's and those of images."""
+    texts = [[*message.values()] for message in prompt.messages]
+    encoded = b"".join(map(msgspec.json.encode, [*texts, prompt.tools] if prompt.tools else texts))
+    text, images = _IMAGE.subn(b"", encoded)
+    return text, _TOKENS_PER_MESSAGE * len(texts) + _TOKENS_PER_IMAGE * images
 
 
 def _add_effort(generation: GenerationRequest) -> Prompt:

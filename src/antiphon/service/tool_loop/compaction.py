@@ -190,7 +190,7 @@ class _CompactionBuilder(Struct, eq=False):
         )
 
     async def _prepare(self, request: CreateResponse) -> PreparedRequest:
-        sent = frozenset({"model", "input", "instructions", "truncation", "max_output_tokens", "reasoning"})
+        sent = frozenset({"model", "input", "instructions", "max_output_tokens", "reasoning"})
         return await self._planner.plan(self._source.tenant, DecodedRequest(request, sent, []))
 
 
