@@ -448,6 +448,7 @@ VALUE_SYNONYMS: Final = {
 }
 
 Tier = Literal["default", "flex", "scale", "priority", "fast", "ultrafast"]
+CacheKeyUse = Literal["route", "salt"]
 NamedTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
 
 
@@ -460,6 +461,11 @@ class CompatibilitySettings(Struct, frozen=True, kw_only=True):
         "Service tiers that requests may name besides the default one; others are rejected with 400.",
         "all",
     ] = ()
+    prompt_cache_key: Annotated[
+        CacheKeyUse,
+        "Use of the field prompt_cache_key. route: requests with the same key run on the same one of several engines."
+        " salt: only they share the engine's prefix cache, if it can be partitioned (vllm, sglang).",
+    ] = "route"
     compat: Annotated[
         Literal["on", "off"],
         "Reject fields that engines support but OpenAI's API does not define (request_id, priority, cache_salt, …);"

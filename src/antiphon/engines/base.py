@@ -46,6 +46,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     tasks: frozenset[Task] = frozenset({"generate"})
     context: int | None = None  # tokens of prompt and output together; None: unknown
     slots: int | None = None  # concurrent generations; None: no limit on our side
+    replicas: int = 1  # engines that serve the model
     lane: str | None = None  # models of one lane share the slots; None: each model has its own
     can_count_tokens: bool = False  # whether `count_tokens` works
     can_generate_whole: bool = False  # whether a request with `buffered` is answered unstreamed, in one list

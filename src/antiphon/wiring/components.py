@@ -204,4 +204,5 @@ def _planner_settings(
         policy=policy,
         make_tracer=make_tracer,
         unserved_tools=tools.unserved_tools,
+        cache_key_use=config.compatibility.prompt_cache_key,
     )

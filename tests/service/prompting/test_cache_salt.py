@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.json import encode
 
+from antiphon.config.areas import CacheKeyUse
 from antiphon.core.dialects.chat_request import read_chat
 from antiphon.engines.fake import FakeEngine
 from antiphon.limits import Limits
 from antiphon.service.access.api_keys import DEFAULT_TENANT
 from antiphon.service.completions import Completions
+from antiphon.service.planning.planner import PlannerSettings
+from antiphon.service.planning.request_policy import RequestPolicy
 from antiphon.service.prompting.engine_fields import make_salt
 from antiphon.service.tokens import InputTokenCounter
 from tests.engines.http.stubs.generation import open_engine
@@ -93,13 +97,15 @@ class RecordingEngineServer:
 
 
 @asynccontextmanager
-async def start_service_with_engine(kind: str) -> AsyncIterator[tuple[ServiceStack, RecordingEngineServer]]:
+async def start_service_with_engine(
+    kind: str, terms: PlannerSettings | None = None
+) -> AsyncIterator[tuple[ServiceStack, RecordingEngineServer]]:
     """Start a service in front of a recording engine server."""
     recording = RecordingEngineServer()
     async with (
         serve_tcp(recording.serve) as port,
         open_engine(f"{kind}://127.0.0.1:{port}") as engine,
-        start_service(engine) as made,
+        start_service(engine, terms=terms) as made,
     ):
         yield made, recording
 
@@ -175,6 +181,54 @@ async def test_a_prompt_cache_key_is_sent_to_openai_combined_with_the_tenant() -
         assert "session" not in keys
         await create_and_wait(service, DEFAULT_TENANT, prompt_cache_key="session")
         assert engine.get_last("prompt_cache_key") == "session"
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+@pytest.mark.shows("A.42")
+async def test_a_prompt_cache_key_becomes_the_salt_if_the_operator_chooses_so(kind: str) -> None:
+    terms = PlannerSettings(cache_key_use="salt", policy=RequestPolicy(compat=False))
+    async with start_service_with_engine(kind, terms=terms) as (service, engine):
+        for tenant, key in (("a", "x"), ("a", "x"), ("a", "y"), ("b", "x"), (DEFAULT_TENANT, "x")):
+            accepted = await service.responses.create(tenant, decode_request(model="m", prompt_cache_key=key))
+            await wait_for_response(accepted)
+            assert accepted.ignored == []
+        salts = [body["cache_salt"] for body in engine.seen]
+        assert salts[0] == salts[1]
+        assert len(set(salts[1:])) == 4
+        assert not {"x", "y", make_salt("a"), make_salt("b")} & {*salts}
+        await create_chat(service, "a", prompt_cache_key="x")
+        assert engine.get_last("cache_salt") == salts[0]
+        await create_and_wait(service, "a")
+        assert engine.get_last("cache_salt") == make_salt("a")
+        await create_and_wait(service, "a", prompt_cache_key="x", cache_salt="own")
+        assert engine.get_last("cache_salt") == make_salt("a", "own")
+
+
+@pytest.mark.parametrize(
+    ("kind", "use", "ignored"),
+    [
+        ("vllm", "route", ["prompt_cache_key"]),
+        ("vllm", "salt", []),
+        ("llamacpp-server", "route", ["prompt_cache_key"]),
+        ("llamacpp-server", "salt", ["prompt_cache_key"]),
+        ("openai", "route", []),
+        ("openai", "salt", []),
+    ],
+)
+@pytest.mark.shows("A.19", "A.42")
+async def test_a_prompt_cache_key_without_effect_is_reported(kind: str, use: CacheKeyUse, ignored: list[str]) -> None:
+    async with start_service_with_engine(kind, terms=PlannerSettings(cache_key_use=use)) as (service, _):
+        accepted = await service.responses.create("a", decode_request(model="m", prompt_cache_key="k"))
+        assert accepted.ignored == ignored
+        assert (await wait_for_response(accepted)).ignored_fields == (ignored or UNSET)
+
+
+@pytest.mark.shows("A.42")
+async def test_a_prompt_cache_key_selects_one_of_several_engines_and_is_not_reported() -> None:
+    async with open_engine(("fake", "fake")) as pool, start_service(pool) as service:
+        accepted = await service.responses.create("a", decode_request(prompt_cache_key="k"))
+        assert accepted.ignored == []
+        await wait_for_response(accepted)
 
 
 async def test_prompts_of_one_tenant_are_not_cached_for_another() -> None:

@@ -123,16 +123,25 @@ RAW_FIELDS: Final[Column] = {
 def supported_fields(fields: Column) -> frozenset[str]:
     """Return the names of supported request fields, for `Capabilities`."""
     names = {field for field, cell in fields.items() if not isinstance(cell, UnsupportedField)}
-    names -= _unsalted_fields(fields)
+    names -= _unused_fields(fields).keys()
     return frozenset(names | {"logprobs"} if "top_logprobs" in names else names)
 
 
 def unsupported_reasons(fields: Column) -> dict[str, str]:
     """Return the reason for each unsupported field."""
     reasons = {field: cell.reason for field, cell in fields.items() if isinstance(cell, UnsupportedField)}
-    return reasons | dict.fromkeys(_unsalted_fields(fields), "Its cache cannot be partitioned.")
+    return reasons | _unused_fields(fields)
 
 
-def _unsalted_fields(fields: Column) -> set[str]:
-    """Return `cache_salt` if the engine ignores it: a tenant's salt is then dropped, but a client's own is rejected."""
-    return {"cache_salt"} if isinstance(fields.get("cache_salt"), UnsentField) else set()
+def _unused_fields(fields: Column) -> dict[str, str]:
+    """Return the fields that are not sent and that nothing here replaces, with the reasons.
+
+    A tenant's salt is then dropped, but a client's own is rejected; the others are reported as ignored.
+    """
+    reasons = {
+        "cache_salt": "Its cache cannot be partitioned.",
+        "prompt_cache_key": "Its cache takes no key. With several engines, the key selects one.",
+        "reasoning items": "It accepts no reasoning.",
+    }
+    unsent = [field for field, cell in fields.items() if isinstance(cell, UnsentField) and cell is not _IN_TEMPLATE]
+    return {field: reasons[field] for field in unsent if field in reasons}

@@ -37,7 +37,8 @@ def merge_capabilities(available: list[MemberCapabilities], serving: list[Member
     """Merge the capabilities of the `available` members, at least one, among those `serving` the model."""
     level = choose_level(available)
     matching = [one for one in available if one.capabilities.level == level]
-    return replace(_merge(matching), lane=_shared_lane(serving))
+    replicas = sum(one.capabilities.level == level for one in serving)
+    return replace(_merge(matching), replicas=replicas, lane=_shared_lane(serving))
 
 
 def choose_level(members: Sequence[MemberCapabilities]) -> PromptLevel:

@@ -20,7 +20,7 @@ from antiphon.agent.run import MultiTurn
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_loop import ToolLoopLimits
-from antiphon.config.areas import UnservedTools
+from antiphon.config.areas import CacheKeyUse, UnservedTools
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.emitter.emitter import Emitter, EventLog
 from antiphon.core.emitter.event_log import LogEntry
@@ -85,6 +85,7 @@ class PlannerSettings(Struct, frozen=True, kw_only=True):
     loop_limits: ToolLoopLimits = ToolLoopLimits()
     policy: RequestPolicy = RequestPolicy()
     unserved_tools: UnservedTools = "auto"
+    cache_key_use: CacheKeyUse = "route"
 
 
 class Continuation(Struct, frozen=True, kw_only=True):
@@ -167,7 +168,9 @@ class Planner:
         self._keyring = Keyring([new_key()]) if keyring is None else keyring
         self._toolkit = toolkit or Toolkit()
         load = (attachments or Attachments()).load
-        self._services = PromptServices(load, self._toolkit.find_hosted, self._keyring, settings.unserved_tools)
+        self._services = PromptServices(
+            load, self._toolkit.find_hosted, self._keyring, settings.unserved_tools, settings.cache_key_use
+        )
 
     def make_encrypter(self, tenant: str) -> Encrypt:
         """Return a function that encrypts reasoning for the tenant."""
@@ -265,7 +268,11 @@ class Planner:
         if (raw_prompt := resolved.continuation.raw_prompt) is None:
             prepared = await prepare(decoded, PromptInputs(tenant, resolved.earlier), target, self._services)
         else:
-            prepared = await prepare_prompt(tenant, decoded, raw_prompt, target, self._settings.output_limits)
+            settings = self._settings
+            prepared = await prepare_prompt(
+                tenant, decoded, raw_prompt, target, settings.output_limits, settings.cache_key_use
+            )
+        unused = list_ignored_fields(decoded.request, decoded.sent, target.capabilities, self._settings.cache_key_use)
         return PreparedRequest(
             tenant=tenant,
             decoded=decoded,

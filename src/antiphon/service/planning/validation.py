@@ -5,6 +5,7 @@ OpenAI fields that cannot affect the result here are accepted and reported as ig
 
 from msgspec import UNSET
 
+from antiphon.config.areas import CacheKeyUse
 from antiphon.engines.base import Capabilities
 from antiphon.errors import (
     InvalidValue,
@@ -121,13 +122,13 @@ def reject_unsupported_by_engine(
         raise unsupported_error("top_logprobs", capabilities, engine, field)
     if request.reasoning.effort not in (None, "none") and "reasoning.effort" not in capabilities.supported_fields:
         raise unsupported_error("reasoning.effort", capabilities, engine)
-
     if "truncation" in sent and request.truncation == "auto" and capabilities.context is None:
         raise UnsupportedParameter(
             "The context size of this model is unknown, so 'truncation' cannot be 'auto'. Send 'disabled', or let the"
             " operator set --context.",
             param="truncation",
         )
+
 
 def reject_unstored_turn(request: CreateResponse) -> None:
     """Reject a turn that would not be added to its conversation. Counting the tokens of such a turn stores nothing."""
@@ -138,14 +139,26 @@ def reject_unstored_turn(request: CreateResponse) -> None:
         )
 
 
-def list_ignored_fields(request: CreateResponse, sent: frozenset[str]) -> list[str]:
+def list_ignored_fields(
+    request: CreateResponse, sent: frozenset[str], capabilities: Capabilities, cache_key_use: CacheKeyUse
+) -> list[str]:
     """Return the names of accepted fields that have no effect."""
     names = []
     if not sent.isdisjoint(_IGNORED_FIELDS):
         names = sorted(name for name in _IGNORED_FIELDS & sent if getattr(request, name) not in ("auto", "default"))
     if request.reasoning.mode not in (UNSET, "standard"):
         names.append("reasoning.mode")
+    if request.prompt_cache_key is not None and not _uses_cache_key(request, capabilities, cache_key_use):
+        names.append("prompt_cache_key")
     return names
+
+
+def _uses_cache_key(request: CreateResponse, capabilities: Capabilities, cache_key_use: CacheKeyUse) -> bool:
+    """Whether `prompt_cache_key` is sent to the engine, separates its cache, or selects one of several engines."""
+    if request.cache_salt is not None:
+        return False  # it takes precedence
+    has_use = "cache_salt" in capabilities.supported_fields if cache_key_use == "salt" else capabilities.replicas > 1
+    return has_use or "prompt_cache_key" in capabilities.supported_fields
 
 
 def choices_error() -> UnsupportedParameter:

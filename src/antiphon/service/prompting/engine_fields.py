@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct, ValidationError
 from msgspec.structs import replace
 
+from antiphon.config.areas import CacheKeyUse
 from antiphon.core.dialects.chat_items import to_items
 from antiphon.core.prompt import GenerationRequest
 from antiphon.errors import InvalidValue, UnsupportedParameter
@@ -70,9 +71,12 @@ def accept_fields(decoded: DecodedRequest) -> DecodedRequest:
     return replace(decoded, request=extended, sent=sent - {_PREVIOUS_MESSAGES} | {"input"})
 
 
-def apply_engine_fields(tenant: str, request: CreateResponse, generation: GenerationRequest) -> GenerationRequest:
-    """Add the engine fields and the salt that separates the tenant's prefix cache."""
+def apply_engine_fields(
+    tenant: str, request: CreateResponse, generation: GenerationRequest, cache_key_use: CacheKeyUse
+) -> GenerationRequest:
+    """Add the engine fields and the salt that separates the prefix caches of tenants and of the client's keys."""
     client_salt, request_id, processor_kwargs = request.cache_salt, request.request_id, request.mm_processor_kwargs
+    key = request.prompt_cache_key if cache_key_use == "salt" else None
     has_fields = client_salt is not None or request_id is not None or request.priority or processor_kwargs
     if tenant == DEFAULT_TENANT and not has_fields:
         return generation

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from antiphon.agent.output_rules import RetryPolicy
 from antiphon.agent.tool_resolver import ToolCallResolver
-from antiphon.config.areas import UnservedTools
+from antiphon.config.areas import CacheKeyUse, UnservedTools
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.history.history import NO_TOOL_OUTPUTS, History, count_droppable, drop_oldest, make_history
 from antiphon.core.prompt import ChatPrompt, GenerationRequest, Prompt, Sampling, Segment, TextPrompt, TokenPrompt
@@ -57,6 +57,7 @@ class PromptServices(Struct, frozen=True):
     hosting: HostedToolLookup
     keyring: Keyring
     unserved_tools: UnservedTools = "auto"
+    cache_key_use: CacheKeyUse = "route"
 
 
 MAX_INLINE_ITEMS = 500  # more items are rendered in a thread, at about 25 µs each
@@ -185,7 +186,7 @@ class _PromptFitter(Struct, eq=False):
             cache_key=request.prompt_cache_key,
             affinity=request.prompt_cache_key or (request.conversation.id if request.conversation else None),
         )
-        return apply_engine_fields(self.inputs.tenant, request, generation)
+        return apply_engine_fields(self.inputs.tenant, request, generation, self.services.cache_key_use)
 
     def _is_sure_to_fit(self, prompt: Prompt) -> bool:
         """Whether counting is unnecessary: the engine has to check, or the prompt fits even at one token per byte."""

@@ -1,6 +1,7 @@
 """Raw prompts: a complete prompt → GenerationRequest, without history, template or output parsing."""
 
 from antiphon.agent.tool_resolver import ToolCallResolver
+from antiphon.config.areas import CacheKeyUse
 from antiphon.core.prompt import GenerationRequest, TextPrompt, TokenPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.errors import ContextTooLong, UnsupportedParameter
@@ -20,6 +21,7 @@ async def prepare_prompt(
     prompt: TextPrompt | TokenPrompt,
     target: ModelTarget,
     default_limits: OutputTokenLimits,
+    cache_key_use: CacheKeyUse,
 ) -> PreparedPrompt:
     """`default_limits`: output limits of models that have no own ones."""
     served, capabilities, request = target.served, target.capabilities, decoded.request
@@ -42,7 +44,7 @@ async def prepare_prompt(
     )
     return PreparedPrompt(
         engine=served.engine,
-        generation=apply_engine_fields(tenant, request, generation),
+        generation=apply_engine_fields(tenant, request, generation, cache_key_use),
         parser=RawParser(prompt),
         tool_resolver=ToolCallResolver({}),
         ignored=(),

@@ -52,7 +52,7 @@ async def run_generation(engine: Engine, request: GenerationRequest | None = Non
 
 
 @asynccontextmanager
-async def open_engine(url: str, **settings: Any) -> AsyncIterator[Engine]:
+async def open_engine(url: str | tuple[str, ...], **settings: Any) -> AsyncIterator[Engine]:
     engine = build_engine(Config.from_settings(engine=url, **settings))
     await engine.open()
     try:
