@@ -52,7 +52,8 @@ def test_three_engines_were_recorded_and_the_others_are_from_documentation() -> 
     how: dict[str, set[str]] = {}
     for path in RECORDINGS:
         how.setdefault(path.parent.name, set()).add(load_recording(path).how)
-    assert how["vllm"] == how["sglang"] == how["llamacpp-server"] == {RECORDED_BY_TOOL}
+    recorded = how["vllm"] | how["sglang"] | how["llamacpp-server"]
+    assert all(origin.startswith(RECORDED_BY_TOOL) for origin in recorded)
     assert all("documentation" in origin for name in ("ovms", "ollama") for origin in how[name])
 
 

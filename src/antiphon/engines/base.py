@@ -52,6 +52,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     can_generate_whole: bool = False  # whether a request with `buffered` is answered unstreamed, in one list
     template: ChatTemplate | None = None  # chat template, for engines whose prompts Antiphon renders
     template_source: str = ""  # chat template of an engine that renders itself, if it reports one
+    takes_effort: bool | None = True  # whether a supported `reasoning.effort` reaches the model; None: unknown
+    unconfirmed_fields: frozenset[str] = frozenset()  # supported fields that may have no effect: reported as ignored
     template_has_tools: bool = True  # whether the template of an engine that renders itself describes tools
     needs_control_escape: bool = (
         False  # the engine renders chats and parses control tokens in any text, so text has to be escaped

@@ -12,7 +12,7 @@ from time import time
 
 from msgspec.structs import replace
 
-from antiphon.agent.completion_run import CompletionRun, ErrorMapper
+from antiphon.agent.completion_run import CompletionRun
 from antiphon.core.dialects.anthropic_emitter import AnthropicEmitter
 from antiphon.core.dialects.anthropic_request import AnthropicRequest
 from antiphon.core.dialects.chat_emitter import ChatEmitter, ChatOutputOptions
@@ -21,6 +21,7 @@ from antiphon.core.dialects.completion_fields import RequestedFormat
 from antiphon.core.dialects.completions_emitter import CompletionEmitter, CompletionOutputOptions
 from antiphon.core.dialects.completions_request import CompletionRequest
 from antiphon.core.dialects.dialect import CompletionHeader, Dialect
+from antiphon.core.dialects.translation import ParamNames
 from antiphon.core.prompt import TextPrompt
 from antiphon.errors import AntiphonError, Busy, UnsupportedParameter
 from antiphon.ids import new_dashed_id, new_id
@@ -51,9 +52,12 @@ class Completions:
         self._counter = counter
 
     def open(
-        self, requests: Sequence[PreparedRequest], dialect: Dialect, error_mapper: ErrorMapper | None = None
+        self, requests: Sequence[PreparedRequest], dialect: Dialect, names: ParamNames | None = None
     ) -> AcceptedCompletion:
-        """Open a run with one choice per request. Raises Busy if the first has no slot; the others wait for theirs."""
+        """Open a run with one choice per request. Raises Busy if the first has no slot; the others wait for theirs.
+
+        `names`: those of the client's API; default: those of the Responses API.
+        """
         slot = self._detached_runs.acquire(requests[0].tenant)
         try:
             first = self._planner.admit(requests[0])
@@ -61,8 +65,10 @@ class Completions:
             slot.release()
             raise
         others = [self._planner.admit(request, patient=True) for request in requests[1:]]
+        error_mapper = None if names is None else names.translate_error
         slot.run = run = CompletionRun([first, *others], dialect, partial(self._on_end, slot), error_mapper)
-        return run, requests[0].ignored
+        ignored = requests[0].ignored
+        return run, ignored if names is None else [*map(names.translate_param, ignored)]
 
     async def create_chat(self, tenant: str, parsed: ChatRequest) -> AcceptedCompletion:
         try:
@@ -71,7 +77,7 @@ class Completions:
             head = _make_header(new_dashed_id("chatcmpl"), prepared_request, parsed.request.service_tier)
             emitter = ChatEmitter(head, await _make_chat_options(prepared_request, parsed), partial(new_id, "call"))
             calls = repeat_request(prepared_request, parsed.request.n or 1)
-            return self.open(calls, emitter, parsed.names.translate_error)
+            return self.open(calls, emitter, parsed.names)
         except AntiphonError as error:
             raise parsed.names.translate_error(error) from None
 
@@ -85,7 +91,7 @@ class Completions:
             if options.choices_per_prompt < options.calls_per_prompt:
                 requests = [_request_logprobs(each) for each in requests]
             calls = [call for each in requests for call in repeat_request(each, options.calls_per_prompt)]
-            return self.open(calls, CompletionEmitter(head, options), parsed.names.translate_error)
+            return self.open(calls, CompletionEmitter(head, options), parsed.names)
         except AntiphonError as error:
             raise parsed.names.translate_error(error) from None
 
@@ -96,13 +102,14 @@ class Completions:
             usage = MessageUsage(input_tokens=prepared_request.prepared.tokens or 0)
             message = AnthropicMessage(id=new_id("msg"), model=prepared_request.served.name, usage=usage)
             emitter = AnthropicEmitter(message, parsed, new_id, request_id, self._planner.make_encrypter(tenant))
-            return self.open([prepared_request], emitter, parsed.names.translate_error)
+            return self.open([prepared_request], emitter, parsed.names)
         except AntiphonError as error:
             raise parsed.names.translate_error(error) from error
 
     async def count_message(self, tenant: str, parsed: AnthropicRequest) -> tuple[int, list[str]]:
         try:
-            return await self._counter.count(tenant, await self._apply_effort(parsed))
+            tokens, ignored = await self._counter.count(tenant, await self._apply_effort(parsed))
+            return tokens, [*map(parsed.names.translate_param, ignored)]
         except AntiphonError as error:
             raise parsed.names.translate_error(error) from error
 

@@ -134,6 +134,7 @@ class AnthropicParamNames(ParamNames):
     fields: ClassVar = {
         "input": "messages",
         "instructions": "system",
+        "reasoning.effort": "output_config.effort",
         "max_output_tokens": "max_tokens",
         "stop": "stop_sequences",
         "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",

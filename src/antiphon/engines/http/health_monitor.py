@@ -50,6 +50,7 @@ class ProbedCapabilities(Struct, frozen=True, kw_only=True):
     vocabulary_size: int | None = None  # token ids are below this; probed where an invalid id would do harm
     reasoning_openers: tuple[tuple[int, ...], ...] = ()  # token sequences at the end of a prompt that begin reasoning
     template_has_tools: bool = True  # whether the model's template describes tools
+    takes_effort: bool | None = None  # whether the reasoning effort changes the rendered prompt; None: unknown
 
 
 class Probe(Struct, frozen=True, kw_only=True):

@@ -227,6 +227,19 @@ class HttpTasks(Engine):
             return False
         return len(offered) > len(alone)
 
+    async def _probe_effort(self, model: str) -> bool | None:
+        """Whether the reasoning effort changes the rendered prompt; None if the server cannot show that."""
+        try:
+            disabled, enabled = [
+                await self._tokenize_chat(
+                    model, ChatPrompt((HELLO_MESSAGE,), template_kwargs={"enable_thinking": effort != "none"}), effort
+                )
+                for effort in ("none", "high")
+            ]
+        except AntiphonError:
+            return None
+        return disabled != enabled
+
     async def _probe_reasoning_openers(self, model: str) -> tuple[tuple[int, ...], ...]:
         """Return the last tokens of prompts that end with a reasoning opener; empty unless the opener is a single
         token.

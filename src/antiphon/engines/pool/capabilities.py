@@ -62,6 +62,7 @@ def _merge(members: Sequence[MemberCapabilities]) -> Capabilities:
         context=min((each.context for each in capabilities if each.context is not None), default=None),
         slots=slots,
         can_count_tokens=all(each.can_count_tokens for each in capabilities),
+        takes_effort=first.takes_effort if len({each.takes_effort for each in capabilities}) == 1 else None,
         template_has_tools=all(each.template_has_tools for each in capabilities),
         needs_control_escape=any(each.needs_control_escape for each in capabilities),
         can_generate_whole=all(each.can_generate_whole for each in capabilities),

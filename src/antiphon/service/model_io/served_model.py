@@ -14,12 +14,18 @@ from msgspec.structs import replace
 
 from antiphon.core.prompt import Sampling
 from antiphon.engines.base import Capabilities, Engine
-from antiphon.parsers.detection import ModelOutputFormat, detect_output_format, get_configured_format
+from antiphon.parsers.detection import (
+    ModelOutputFormat,
+    detect_output_format,
+    get_configured_format,
+    is_reasoning_model,
+)
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.model_io.adapter import ChatModelAdapter, ModelAdapter, make_sampling
 from antiphon.service.model_io.harmony import HarmonyModelAdapter, extend_harmony_capabilities
 
+_EFFORT = frozenset({"reasoning.effort"})
 _NO_FORMAT = ModelOutputFormat(calls=None)  # the operator has named no format
 
 
@@ -100,13 +106,34 @@ def _extend_capabilities(capabilities: Capabilities, model: str) -> Capabilities
     if capabilities.template is not None:
         capabilities = _load_raw_module().add_effort_support(capabilities)
     output_format = find_output_format(capabilities, model)
+    if output_format is not None and output_format.harmony:
+        return extend_harmony_capabilities(capabilities)
+    if not capabilities.takes_effort and "reasoning.effort" in capabilities.supported_fields:
+        capabilities = _check_effort(capabilities, model)
     if output_format is None:
         return capabilities
-    if output_format.harmony:
-        return extend_harmony_capabilities(capabilities)
     if output_format.calls is None or "tools" in capabilities.supported_fields:
         return capabilities
     return replace(capabilities, supported_fields=capabilities.supported_fields | {"tools"})
+
+
+def _check_effort(capabilities: Capabilities, model: str) -> Capabilities:
+    """Decide about `reasoning.effort` for a model that may not take it.
+
+    A model that reasons in any case does so without it, and one of which nothing is known may ignore it: it is reported
+    as ignored. For a model that does not reason it is unsupported.
+    """
+    reasons = "reasoning" in capabilities.parsers or is_reasoning_model(model, capabilities.parser_choice)
+    if capabilities.takes_effort is None and reasons:
+        return capabilities
+    if capabilities.takes_effort is None or reasons:
+        return replace(capabilities, unconfirmed_fields=_EFFORT)
+    reason = {"reasoning.effort": "The model's chat template has no variable for it."}
+    return replace(
+        capabilities,
+        supported_fields=capabilities.supported_fields - _EFFORT,
+        unsupported_reasons=capabilities.unsupported_reasons | reason,
+    )
 
 
 def find_output_format(capabilities: Capabilities, model: str) -> ModelOutputFormat | None:

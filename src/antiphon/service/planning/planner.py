@@ -279,7 +279,7 @@ class Planner:
             served=target.served,
             capabilities=target.capabilities,
             prepared=prepared,
-            ignored=[*decoded.ignored, *list_ignored_fields(decoded.request, decoded.sent), *prepared.ignored],
+            ignored=[*decoded.ignored, *unused, *prepared.ignored],
         )
 
     async def _open_response(self, resolved: ResolvedRequest) -> Response:
@@ -350,6 +350,7 @@ class Planner:
             ticket=ticket,
             timeouts=self._settings.timeouts,
             is_warmup=prepared.is_warmup,
+            logprobs_field=None if prepared.is_warmup else find_logprobs_field(request),
             new_tracer=None if self._settings.make_tracer is None else partial(self._settings.make_tracer, tenant),
         )
 
@@ -357,7 +358,6 @@ class Planner:
         """Decrypt the reasoning in the input and replace references by their items."""
         decoded = await self._decrypt_reasoning(tenant, decoded)
         if ItemReference not in map(type, decoded.request.input):
-            logprobs_field=None if prepared.is_warmup else find_logprobs_field(request),
             return decoded
         items = await self._history_loader.resolve_references(tenant, decoded.request.input)
         return replace(decoded, request=replace(decoded.request, input=items))

@@ -148,6 +148,10 @@ def list_ignored_fields(
         names = sorted(name for name in _IGNORED_FIELDS & sent if getattr(request, name) not in ("auto", "default"))
     if request.reasoning.mode not in (UNSET, "standard"):
         names.append("reasoning.mode")
+    if request.stream_options is not None and not (request.stream or request.background):
+        names.append("stream_options")
+    if request.reasoning.effort not in (None, "none") and "reasoning.effort" in capabilities.unconfirmed_fields:
+        names.append("reasoning.effort")
     if request.prompt_cache_key is not None and not _uses_cache_key(request, capabilities, cache_key_use):
         names.append("prompt_cache_key")
     return names

@@ -78,9 +78,9 @@ def apply_engine_fields(
     client_salt, request_id, processor_kwargs = request.cache_salt, request.request_id, request.mm_processor_kwargs
     key = request.prompt_cache_key if cache_key_use == "salt" else None
     has_fields = client_salt is not None or request_id is not None or request.priority or processor_kwargs
-    if tenant == DEFAULT_TENANT and not has_fields:
+    if tenant == DEFAULT_TENANT and key is None and not has_fields:
         return generation
-    combined_salt = make_salt(tenant, client_salt)
+    combined_salt = make_salt(tenant, key if client_salt is None else client_salt)
     generation = replace(
         generation,
         salt=combined_salt,

@@ -126,6 +126,7 @@ class LlamaCppServer(HttpEngine):
             can_count_tokens=await self._can_count_tokens(model),
             tasks={card.id: tasks for card in cards},
             reasoning_openers=await self._probe_reasoning_openers(model),
+            takes_effort=await self._probe_effort(model),
         )
 
     async def _can_generate(self) -> bool:

@@ -90,6 +90,7 @@ class Ollama(HttpEngine):
             capabilities,
             supported_fields=capabilities.supported_fields - missing.keys(),
             unsupported_reasons=capabilities.unsupported_reasons | missing,
+            takes_effort=True,
             tasks=tasks,
         )
 

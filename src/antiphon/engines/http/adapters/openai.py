@@ -1,5 +1,6 @@
 """Adapter for OpenAI and for any server with its chat completions API."""
 
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -8,6 +9,8 @@ from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.fields import NO_RAW_FORMATS, Column, SentField, UnsentField, UnsupportedField, same_cell
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
+
+_OPENAI_REASONING_MODEL = re.compile(r"(.*/)?(o[1-9]|gpt-[5-9])")
 
 
 class OpenAI(HttpEngine):
@@ -44,6 +47,10 @@ class OpenAI(HttpEngine):
             raw_levels=frozenset({"text", "tokens"}) if has_completions else frozenset(),
             tasks={card.id: tasks for card in cards},
         )
+
+    def _takes_effort(self, model: str, probed: ProbedCapabilities) -> bool | None:
+        """OpenAI rejects the effort for its models that do not reason; other servers may ignore it."""
+        return _OPENAI_REASONING_MODEL.match(model) is not None or None
 
     def _to_base_path(self, path: str) -> str:
         return path or "/v1"

@@ -199,6 +199,7 @@ class Sglang(HttpEngine):
             parsers=_parser_names(info),
             reasoning_openers=await self._probe_reasoning_openers(cards[0].id),
             architecture=info.model_type,
+            takes_effort=(info.is_generation and await self._probe_effort(cards[0].id)) or None,
             template_has_tools=await self._template_has_tools(cards[0].id),
             vocabulary_size=await self._probe_vocabulary_size(),
         )

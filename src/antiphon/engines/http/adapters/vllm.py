@@ -75,6 +75,7 @@ class Vllm(HttpEngine):
             unsupported_reasons=reasons,
             parsers={"tools": "yes"} if parses_tools else {},
             reasoning_openers=await self._probe_reasoning_openers(model),
+            takes_effort=await self._probe_effort(model),
             template_has_tools=await self._template_has_tools(model),
         )
 
