@@ -108,19 +108,58 @@ engine rejects the key. No probe makes an engine generate.
 | capability | source |
 |---|---|
 | version | vLLM `/version`, SGLang `/server_info`, OVMS `/v2`, llama.cpp `/props`, Ollama `/api/version` |
-| context length | vLLM and SGLang `max_model_len`, llama.cpp `n_ctx` in the list of models; the others do not report it |
+| context size | vLLM and SGLang `max_model_len`, llama.cpp `n_ctx` in the list of models; the others do not report it: set `--context`, or `context` of the engine |
 | slots | llama.cpp `/props` |
 | counting tokens | Antiphon counts a short chat: `/tokenize` (vLLM, SGLang), `/v1/chat/completions/input_tokens` (llama.cpp) |
 | images | vLLM rejects the tokenization of an image if the model does not support images; SGLang `/model_info`; llama.cpp `/props`; Ollama `/api/show` |
 | tool-call parser | vLLM reports its missing flag before it rejects a template; SGLang `/model_info`; Ollama `/api/show` |
 | reasoning parser | SGLang `/model_info`; Ollama `/api/show`; the others do not report it |
+| reasoning effort | Antiphon tokenizes a short chat without reasoning and with a high effort, and compares the tokens (vLLM, SGLang, llama.cpp); Ollama `/api/show` |
 | vocabulary size | the error of SGLang for a bias on an invalid token. A token id outside the vocabulary crashes SGLang, so Antiphon rejects it with a 400 |
 | embeddings, scores … | an empty request returns a 404 if the path does not exist, and another error otherwise (vLLM, OpenAI, llama.cpp); SGLang `is_generation`; Ollama `/api/show`; OVMS by its error for an empty request |
 | schemas, grammars, log probabilities, token ids | the table below: they do not depend on how an engine was started |
 
-If an engine counts tokens, Antiphon rejects a prompt that is too long with a 400 before it generates, and
-`truncation: "auto"` drops the oldest items. Otherwise the engine rejects the prompt, and the client receives the same
-code, `context_length_exceeded`.
+## Fields that depend on the model
+
+**`truncation`.** If the context size is known and the engine counts tokens, Antiphon rejects a prompt that is too long
+with a 400 before it generates, and `truncation: "auto"` drops the oldest items. If the engine cannot count, it rejects
+the prompt itself, and the client receives the same code, `context_length_exceeded`; `truncation: "auto"` then drops
+items by an estimate:
+
+| the engine has | tokens of a prompt |
+|---|---|
+| a tokenizer (OVMS) | those of all texts, in JSON, plus 4 per message and 1024 per image |
+| none (Ollama, OpenAI) | one per 4 bytes of the same texts, plus 4 per message and 1024 per image, and a third of the sum as a margin |
+
+If the context size is unknown, `truncation: "auto"` is a 400 with `param: truncation`; `--context` makes it work.
+
+**`reasoning.effort`**, except `none`:
+
+| what is known of the model | result |
+|---|---|
+| the effort changes the prompt (vLLM, SGLang, llama.cpp), or Ollama reports `thinking` | it is applied |
+| the effort does not change the prompt (vLLM, llama.cpp), but the model reasons | listed in `ignored_fields`: the model reasons as much as it does |
+| the effort does not change the prompt, and nothing indicates that the model reasons; or Ollama does not report `thinking` | 400 with `param: reasoning.effort` |
+| the engine does not show it (SGLang, OVMS, OpenAI, older versions), but the model reasons | it is sent |
+| the engine does not show it, and nothing indicates that the model reasons | it is sent, and listed in `ignored_fields` |
+
+A model reasons if `--reasoning-parser` is set, if the engine reports a reasoning parser, or if its name is that of a
+family that reasons ([formats](reasoning-formats.md)); at OpenAI, also names that begin with `o1` … `o9` or `gpt-5` …
+`gpt-9`, for which OpenAI checks the field itself.
+
+**Log probabilities** that an engine does not support are a 400 with `param: include` or `top_logprobs`. Some servers
+accept the fields and return nothing for them, which shows only in the answer. Such a response fails at its end with the
+same error, code `unsupported_parameter`, instead of an empty `logprobs`; an answer without text has none.
+
+**`prompt_cache_key`** has the use that `--prompt-cache-key` selects:
+
+| `--prompt-cache-key` | use | listed in `ignored_fields` |
+|---|---|---|
+| `route` | requests with the same key run on the same one of [several engines](pool.md), whose prefix cache has their common prefix | if one engine serves the model |
+| `salt` | the key is the salt of the engine's prefix cache (vLLM, SGLang), hashed with the tenant: only requests with the same tenant and key share cached prefixes | if the engine has no salt |
+
+An OpenAI engine receives the key itself with both settings. A key per session gives up prefixes that sessions share,
+such as system prompts and tools, so `route` is the default.
 """
 
 TASKS = """\

@@ -34,8 +34,8 @@ class Compactions:
 
         Also returns the names of accepted fields that have no effect.
         """
-        request, sent = replace(decoded.request, truncation="auto"), decoded.sent - {"truncation"}
-        prepared_request = await self._planner.plan(tenant, replace(decoded, request=request, sent=sent))
+        request = replace(decoded.request, truncation="auto")
+        prepared_request = await self._planner.plan(tenant, replace(decoded, request=request))
         if not prepared_request.prepared.history.items:
             raise InvalidValue("There is nothing to compact.", param="input")
         memory, counts = await compact(self._planner, prepared_request, self._open_run, answering=False)

@@ -62,9 +62,10 @@ async def test_the_effort_is_rejected_if_it_does_not_change_the_prompt(name: str
         assert "reasoning.effort" not in capabilities["honours"]
 
 
-@pytest.mark.parametrize("name", RENDERING)
+@pytest.mark.parametrize("name", [*RENDERING, "ollama"])
 @pytest.mark.shows("A.35", "C1.2")
 async def test_the_effort_is_applied_if_it_changes_the_prompt(name: str) -> None:
+    """Or if the server reports that the model thinks, as Ollama does."""
     async with open_stub(name) as (app, _):
         assert await fetch_ignored(app, **HIGH) == []
 
@@ -92,6 +93,7 @@ async def test_the_effort_is_reported_for_a_model_that_may_reason_without_it(
     [
         ("ovms", {}, ["reasoning.effort"]),
         ("openai", {}, ["reasoning.effort"]),
+        ("sglang", {"reported_parser": "deepseek-r1", "has_switch": False}, []),
         ("ovms", {"reasoning_parser": "qwen3"}, []),
         ("ovms", {"model": ("OpenVINO/Qwen3-8B-int4-ov",)}, []),
         ("ovms", {"model": ("OpenVINO/Qwen2.5-7B-Instruct",)}, ["reasoning.effort"]),
@@ -122,3 +124,10 @@ async def test_other_apis_report_the_effort_under_their_own_names() -> None:
         message = {"model": "m", "max_tokens": 9, "messages": messages, "output_config": {"effort": "low"}}
         answer = await call(app, "POST", "/v1/messages", JSON, body=[json.dumps(message).encode()])
         assert answer.header(b"x-antiphon-ignored") == b"output_config.effort"
+
+
+@pytest.mark.parametrize(("name", "ignored"), [("vllm", []), ("openai", ["reasoning.context"])])
+@pytest.mark.shows("A.19")
+async def test_old_reasoning_is_reported_as_ignored_if_the_engine_accepts_none(name: str, ignored: list[str]) -> None:
+    async with open_stub(name, model=("gpt-5",)) as (app, _):
+        assert await fetch_ignored(app, model="gpt-5", reasoning={"context": "all_turns"}) == ignored

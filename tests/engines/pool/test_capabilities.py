@@ -34,6 +34,13 @@ async def test_the_pool_supports_what_all_members_support() -> None:
         assert (capabilities.context, capabilities.can_count_tokens, capabilities.version) == (50, False, "3")
 
 
+@pytest.mark.parametrize(("others", "merged"), [(True, True), (False, None), (None, None)])
+async def test_members_that_differ_about_the_effort_leave_it_unknown(others: bool | None, merged: bool | None) -> None:
+    async with open_pool(FakeMember("a", takes_effort=True), FakeMember("b", takes_effort=others)) as pool:
+        capabilities = await pool.capabilities("m")
+        assert (capabilities.takes_effort, capabilities.replicas) == (merged, 2)
+
+
 async def test_a_single_member_keeps_its_capabilities() -> None:
     member = FakeMember("a", supported_fields=frozenset({"stop"}), context=100)
     async with open_pool(member, max_running=7) as pool:

@@ -20,8 +20,8 @@ from antiphon.service.persistence.rows import (
     restore_request,
 )
 from antiphon.stores.base import RowStatus, StoredResponse
+from tests.api.input.test_field_fates import ROWS
 from tests.protocol.decoding.recorded_requests import iter_create_requests
-from tests.service.planning.test_validation import FATES
 from tests.service.requests import decode_request, parse_response
 
 ID = "resp_" + "0" * 32
@@ -49,11 +49,10 @@ def make_row(decoded_request: DecodedRequest, status: RowStatus = "in_progress")
     )
 
 
-@pytest.mark.parametrize("name", [*FATES, "stream", "stream_options", "store"])
+@pytest.mark.parametrize("name", sorted(ROWS.keys() - {"client_metadata", "generate"}))
 def test_every_request_field_is_restored(name: str) -> None:
-    more = {"stream": True, "stream_options": {"include_obfuscation": True}, "store": True}
-    value = more[name] if name in more else FATES[name][0]
-    decoded_request = decode_request(**{name: value})
+    ids = {"previous_response_id": "resp_1", "conversation": "conv_1", "store": True}
+    decoded_request = decode_request(**{name: ids.get(name, ROWS[name].value)})
     again = restore_request(make_row(decoded_request))
     assert again.request == decoded_request.request
     assert again.sent == decoded_request.sent

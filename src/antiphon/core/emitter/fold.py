@@ -83,7 +83,7 @@ ECHOED_FIELDS = frozenset({
     # Not part of OpenAI's API.
     "top_k", "min_p", "repetition_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "n", "best_of",
     "length_penalty", "skip_special_tokens", "chat_template_kwargs", "logprobs", "num_assistant_tokens",
-    "assistant_confidence_threshold", "max_ngram_size", "moderation", "image",
+    "assistant_confidence_threshold", "max_ngram_size", "image",
     "access_programs", "context_management",
 })  # fmt: skip
 _CACHE_OPTIONS = {"mode": "implicit", "ttl": "30m"}  # all fields of OpenAI's type, which requires them

@@ -63,6 +63,7 @@ class OutputSpec(Struct, frozen=True, kw_only=True):
 
 class ModelAdapter(Protocol):
     honours: frozenset[str]  # request fields that are supported, by the engine or by the adapter
+    renders_old_reasoning: bool  # whether reasoning before the last user message can be part of the prompt
 
     def is_slow(self, chat: ChatPrompt) -> bool:
         """Whether rendering the chat belongs in a thread."""
@@ -110,6 +111,9 @@ class ChatModelAdapter:
         self._describes_tools = self._output_format.calls is not None and "tools" not in capabilities.supported_fields
         self.honours = (
             capabilities.supported_fields | {"tools"} if self._describes_tools else capabilities.supported_fields
+        )
+        self.renders_old_reasoning = (
+            "reasoning.effort" in self.honours and "reasoning items" not in capabilities.unsupported_reasons
         )
         self._request = request
         self._gullible = capabilities.needs_control_escape

@@ -40,6 +40,7 @@ UNSUPPORTED_FIELDS: Final = {
 
 
 class HarmonyModelAdapter:
+    renders_old_reasoning = False
     vocabulary_loaded: ClassVar[bool] = False  # set by the first rendering in this process
 
     def __init__(self, request: CreateResponse, capabilities: Capabilities) -> None:

@@ -35,6 +35,9 @@ class RawModelAdapter:
             if output_format.calls is None
             else capabilities.supported_fields | {"tools"}
         )
+        self.renders_old_reasoning = "reasoning.effort" in self.honours and (
+            capabilities.template is None or "reasoning_content" in capabilities.template.source
+        )
         self._request = request
         self._opens_reasoning = False  # the prompt ends within reasoning
         self._template = capabilities.template

@@ -80,7 +80,7 @@ def apply_engine_fields(
     has_fields = client_salt is not None or request_id is not None or request.priority or processor_kwargs
     if tenant == DEFAULT_TENANT and key is None and not has_fields:
         return generation
-    combined_salt = make_salt(tenant, key if client_salt is None else client_salt)
+    combined_salt = make_salt(tenant, client_salt or key)
     generation = replace(
         generation,
         salt=combined_salt,

@@ -51,7 +51,7 @@ class PromptInputs(Struct, frozen=True):
 
 
 class PromptServices(Struct, frozen=True):
-    """Services of the server that rendering needs."""
+    """Services and settings of the server that rendering needs."""
 
     load_attachments: LoadAttachments
     hosting: HostedToolLookup
@@ -145,11 +145,15 @@ class _PromptFitter(Struct, eq=False):
             parser_options=output_spec.parser_options,
             tool_resolver=ToolCallResolver(offered.offers, request.parallel_tool_calls),
             retry_policy=retry_policy,
-            ignored=offered.ignored,
+            ignored=(*offered.ignored, *self._list_ignored()),
             unlisted_servers=offered.unlisted,
             tokens=tokens,
             messages=chat.prompt.messages,
         )
+
+    def _list_ignored(self) -> Sequence[str]:
+        is_ignored = self.request.reasoning.context == "all_turns" and not self.adapter.renders_old_reasoning
+        return ("reasoning.context",) if is_ignored else ()
 
     def _check_tools(self, offered: OfferedTools) -> None:
         if offered.setup_hints and self.services.unserved_tools != "ignore":
@@ -195,11 +199,6 @@ class _PromptFitter(Struct, eq=False):
             return True
         return measure_bytes(prompt) + (self.target.max_tokens or 0) < context
 
-    async def _truncate(self, history: History, context: int) -> tuple[RenderedChat, Prompt, int]:
-        """Drop as few of the oldest units as necessary, by binary search: each dropped unit shortens the prompt."""
-        budget = context - min(
-            self.target.max_tokens or context // 4, context // 2
-        )  # the answer needs the other tokens
     @property
     def _context(self) -> int:
         """The context size of a model for which it is known."""
@@ -208,6 +207,11 @@ class _PromptFitter(Struct, eq=False):
     def _can_count(self, prompt: Prompt) -> bool:
         return self.target.capabilities.can_count_tokens or isinstance(prompt, TokenPrompt)
 
+    async def _truncate(self, history: History, context: int) -> tuple[RenderedChat, Prompt, int]:
+        """Drop as few of the oldest units as necessary, by binary search: each dropped unit shortens the prompt."""
+        budget = context - min(
+            self.target.max_tokens or context // 4, context // 2
+        )  # the answer needs the other tokens
         low, high = 1, await asyncio.to_thread(count_droppable, history)
         while low < high:
             middle = (low + high) // 2
@@ -231,6 +235,11 @@ class _PromptFitter(Struct, eq=False):
         return self.now
 
     async def _count_tokens(self, prompt: Prompt) -> int:
+        """Count the tokens.
+
+        Where the engine cannot count those of a chat, its tokenizer counts those of the texts. Without a tokenizer, a
+        third is added to the estimate: texts in other languages than English, and code, have shorter tokens.
+        """
         if isinstance(prompt, TokenPrompt):
             return len(prompt.tokens)
         served, capabilities = self.target.served, self.target.capabilities
