@@ -77,6 +77,16 @@ def test_verbosity_adds_a_sentence_to_the_instructions(verbosity: str, fragment:
     assert render_messages(user_message(), text={"verbosity": "medium"}) == [user_message()]
 
 
+def test_the_description_of_a_format_is_part_of_the_instructions() -> None:
+    text_format = {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "description": "Names of otters."}
+    messages = render_messages(user_message(), instructions="Be brief.", text={"format": text_format})
+    assert messages[0] == {"role": "system", "content": "Be brief.\n\nAbout the JSON of the answer: Names of otters."}
+    both = render_messages(user_message(), text={"format": text_format, "verbosity": "low"})
+    assert both[0]["content"] == "Keep your answers short.\n\nAbout the JSON of the answer: Names of otters."
+    del text_format["description"]
+    assert render_messages(user_message(), text={"format": text_format}) == [user_message()]
+
+
 def test_text_parts_are_joined() -> None:
     parts = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
     answer_parts = [{"type": "output_text", "text": "c"}, {"type": "refusal", "refusal": "d"}]

@@ -103,6 +103,7 @@ class JsonSchema(Struct, frozen=True):
     schema: Json
     name: str = "answer"
     strict: bool = True
+    description: str = ""
 
 
 class Grammar(Struct, frozen=True):

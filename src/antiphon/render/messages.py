@@ -33,6 +33,7 @@ from antiphon.protocol.types.items import (
 )
 from antiphon.protocol.types.parts import InputImage, InputText, MessagePart, OutputText
 from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.response import JsonSchemaFormat, TextConfig
 from antiphon.render.content import AttachmentLookup, ContentRenderer, Features
 from antiphon.render.template.variables import build_template_variables
 from antiphon.render.tools.declarations import offer_tools
@@ -71,17 +72,18 @@ def render_chat(
     """Render a history as a chat prompt.
 
     `features` holds names from the engine's capabilities. Those that matter here are tools, reasoning.effort,
-    input_image, input_audio, developer (the role) and phase (of assistant messages). Attachments that are not in
-    `attachments` are recorded there, and the prompt is then incomplete.
+    input_image, input_audio, developer (the role), phase (of assistant messages) and
+    text.format.description. Attachments that are not in `attachments` are recorded there, and the prompt is then
+    incomplete.
     """
     declared = offer_tools(request, history, lookup_hosted)
     chosen = apply_tool_choice(request, declared)
     variables = build_template_variables(request)
     renderer = _ItemRenderer(history, declared, request, features, attachments)
     messages, offered = renderer.render(request.instructions), chosen.offered
-    verbosity_text = VERBOSITY[request.text.verbosity]
-    if verbosity_text or not messages or messages[0]["role"] in _INSTRUCTION_ROLES:
-        messages = _merge_instructions(messages, verbosity_text)
+    note = _render_text_options(request.text, features)
+    if note or not messages or messages[0]["role"] in _INSTRUCTION_ROLES:
+        messages = _merge_instructions(messages, note)
     prompt = ChatPrompt(
         messages=tuple(messages),
         tools=offered.chat_tools,
@@ -95,16 +97,27 @@ def render_chat(
     return RenderedChat(prompt, offered)
 
 
-def _merge_instructions(messages: Sequence[Json], verbosity_text: str) -> list[Json]:
+def _render_text_options(text: TextConfig, features: Features) -> str:
+    """Return instructions for the verbosity and the description of the format.
+
+    Servers accept the description in `response_format`, but only gpt-oss's prompt shows it to the model.
+    """
+    sentences = [VERBOSITY[text.verbosity]]
+    if isinstance(text.format, JsonSchemaFormat) and "text.format.description" not in features:
+        sentences.append(f"About the JSON of the answer: {text.format.description}" if text.format.description else "")
+    return "\n\n".join(filter(None, sentences))
+
+
+def _merge_instructions(messages: Sequence[Json], note: str) -> list[Json]:
     """Merge leading instructions of one role into one message: many chat templates accept no second system message."""
     count = next((n for n, message in enumerate(messages) if not _is_instruction(message)), len(messages))
     head: list[Json] = []
     for role, run in groupby(messages[:count], key=lambda message: str(message["role"])):
         head.append({"role": role, "content": "\n\n".join([message["content"] for message in run])})
-    if verbosity_text and head:
-        head[-1]["content"] += f"\n\n{verbosity_text}"
-    elif verbosity_text:
-        head = [{"role": "system", "content": verbosity_text}]
+    if note and head:
+        head[-1]["content"] += f"\n\n{note}"
+    elif note:
+        head = [{"role": "system", "content": note}]
     return [*head, *messages[count:]]
 
 

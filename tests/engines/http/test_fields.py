@@ -23,8 +23,11 @@ UNSUPPORTED = None
 STANDARD_FIELDS = {"model", "messages", "stream", "stream_options", "return_progress"}
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
-FORMAT = {"type": "json_schema", "name": "thing", "schema": SCHEMA, "strict": True}
-WIRE_FORMAT = {"type": "json_schema", "json_schema": {"name": "thing", "schema": SCHEMA, "strict": True}}
+FORMAT = {"type": "json_schema", "name": "thing", "schema": SCHEMA, "strict": True, "description": "A thing."}
+WIRE_FORMAT = {
+    "type": "json_schema",
+    "json_schema": {"name": "thing", "schema": SCHEMA, "strict": True, "description": "A thing."},
+}
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": None}
 WIRE_TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
 WIRE_OTHER = {"type": "function", "function": {"name": "subtract", "parameters": {"type": "object", "properties": {}}}}

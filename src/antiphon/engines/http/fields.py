@@ -51,8 +51,12 @@ def response_format(constraint: Constraint) -> Json:
     match constraint:
         case JsonObject():
             return {"type": "json_object"}
-        case JsonSchema(schema=schema, name=name, strict=strict):
-            return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": strict}}
+        case JsonSchema(schema=schema, name=name, strict=strict, description=description):
+            json_schema = {"name": name, "schema": schema, "strict": strict}
+            return {
+                "type": "json_schema",
+                "json_schema": {**json_schema, "description": description} if description else json_schema,
+            }
         case StructuralTag(tag=tag):
             return {"type": "structural_tag", **tag}
         case Grammar():

@@ -191,8 +191,8 @@ def make_constraint(request: CreateResponse) -> Constraint | None:
             return None
         case JsonObjectFormat():
             return JsonObject()
-        case JsonSchemaFormat(schema=schema, name=name, strict=strict):
-            return JsonSchema(schema=schema, name=name, strict=strict is not False)
+        case JsonSchemaFormat(schema=schema, name=name, strict=strict, description=description):
+            return JsonSchema(schema=schema, name=name, strict=strict is not False, description=description or "")
         case StructuralTagFormat():
             values = {name: getattr(text_format, name) for name in text_format.__struct_fields__}
             return StructuralTag({name: value for name, value in values.items() if value is not UNSET})

@@ -30,7 +30,7 @@ from antiphon.service.model_io.adapter import Now, OutputSpec, find_constraint_k
 # Fields that the prompt or the parser implements, whatever the engine supports.
 ADAPTER_FIELDS: Final = frozenset({
     "tools", "tool_choice", "parallel_tool_calls", "phase", "developer", "reasoning.effort", "stop",
-    "include_stop_str_in_output",
+    "include_stop_str_in_output", "text.format.description",
 })  # fmt: skip
 MAX_INLINE_CHARS: Final = 8192  # tokenized in a few milliseconds; more is tokenized in a thread
 UNSUPPORTED_FIELDS: Final = {
