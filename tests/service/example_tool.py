@@ -32,6 +32,9 @@ class ExampleTool:
         schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
         return (FunctionTool(name="find_in_files", parameters=schema),)
 
+    def list_ignored(self, declared: Declaration) -> list[str]:
+        return []
+
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseTool:
         return ExampleResponseTool(self)
 

@@ -94,6 +94,9 @@ class BuiltInTool(Protocol):
         An empty result means that the declaration cannot be honoured; it is treated like an unconfigured tool.
         """
 
+    def list_ignored(self, declared: Declaration) -> list[str]:
+        """Return the options of this declaration that have no effect, such as `tools.user_location.city`."""
+
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseTool:
         """Create the tool for one response. `include`: optional fields that the client requested in items."""
 

@@ -361,3 +361,14 @@ async def test_the_next_response_continues_after_a_search() -> None:
         second = await server.create(tools=[TOOL], previous_response_id=first["id"])
         check_response(second)
         assert second["output"][1]["content"][0]["annotations"][0]["url"] == f"{web.url}/fish"
+
+
+@pytest.mark.shows("A.19")
+async def test_options_without_effect_are_reported() -> None:
+    location = {"type": "approximate", "country": "DE", "city": "Berlin"}
+    async with run_with_web_search() as (server, web):
+        answer = await server.post(
+            "responses", {"model": "fake", "input": "hi", "tools": [{**TOOL, "user_location": location}]}
+        )
+        assert answer.json()["ignored_fields"] == ["tools.user_location.city"]
+        assert web.queries[0]["language"] == "de-DE"

@@ -14,6 +14,7 @@ from antiphon.config import Config
 from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.errors import FetchFailed, StartupError
 from antiphon.protocol.types.items import WebSearchResult
+from antiphon.protocol.types.tools import Location, WebSearchTool
 from antiphon.tools.web_search.providers import SearchQuery, make_provider
 from antiphon.tools.web_search.tool import WebSearch
 from tests.egress.hosts import Behaviour, build_redirect, build_response, make_egress_client, respond_with, run_host
@@ -53,6 +54,51 @@ async def test_searxng_is_queried_with_its_path_and_parameters() -> None:
         target = urlsplit(heads[-1].split(b" ")[1].decode())
         assert target.path == "/sx/search"
         assert parse_qs(target.query) == {"q": ["ötters & co"], "format": ["json"], "language": ["de-DE"]}
+
+
+@pytest.mark.parametrize(("types", "categories"), [("image", "images"), ("text,image", "general,images")])
+async def test_searxng_searches_images_and_shows_their_urls(types: str, categories: str) -> None:
+    heads: list[bytes] = []
+    rows = [{"url": "u", "title": "t", "content": "An otter.", "img_src": "https://i.example/o.png"}, {"url": "v"}]
+
+    async def behave(head: bytes, writer: Writer) -> None:
+        heads.append(head)
+        writer.write(build_response(json.dumps({"results": rows}).encode()))
+
+    query = SearchQuery(query="otters", count=3, types=types)
+    assert await search(behave, "searxng+http://127.0.0.1:{port}", query) == [
+        WebSearchResult(url="u", title="t", snippet="An otter. https://i.example/o.png"),
+        WebSearchResult(url="v"),
+    ]
+    assert parse_qs(urlsplit(heads[0].split(b" ")[1].decode()).query)["categories"] == [categories]
+
+
+LOCATION = Location(country="DE", city="Berlin", region="Berlin", timezone="Europe/Berlin")
+ALL_TYPES = WebSearchTool(search_content_types=["text", "image"])
+
+
+@pytest.mark.parametrize(
+    ("url", "declared", "ignored"),
+    [
+        ("searxng://h", WebSearchTool(), []),
+        ("searxng://h", WebSearchTool(user_location=LOCATION), ["city", "region", "timezone"]),
+        ("searxng://h", WebSearchTool(user_location=Location(country="XX")), ["country"]),
+        ("searxng://h", WebSearchTool(user_location=Location(country="nonsense")), ["country"]),
+        ("json://h/?q={query}", WebSearchTool(user_location=Location(country="DE")), ["country"]),
+        ("json://h/?q={query}&l={language}", WebSearchTool(user_location=LOCATION), ["city", "region", "timezone"]),
+        ("json://h/?q={query}&c={city}&n={country}", WebSearchTool(user_location=LOCATION), ["region", "timezone"]),
+        ("searxng://h", ALL_TYPES, []),
+        ("json://h/?q={query}&t={types}", ALL_TYPES, []),
+        ("json://h/?q={query}", ALL_TYPES, ["search_content_types"]),
+        ("json://h/?q={query}", WebSearchTool(search_content_types=["text"]), []),
+    ],
+    ids=repr,
+)
+async def test_options_that_a_service_cannot_use_are_listed(
+    url: str, declared: WebSearchTool, ignored: list[str]
+) -> None:
+    tool = WebSearch(Config.from_settings(web_search_url=url), make_egress_client())
+    assert [name.rpartition(".")[2] for name in tool.list_ignored(declared)] == ignored
 
 
 async def test_a_json_service_is_queried_by_get_with_its_key_in_a_header() -> None:

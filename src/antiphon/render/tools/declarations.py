@@ -216,6 +216,7 @@ class _ToolCollector:
             self._ignored[tag] = None
             self._setup_hints[tag] = "" if hosted is None else hosted.setup_hint or NOT_RUNNABLE
             return
+        self._ignored |= dict.fromkeys(hosted.ignored)
         for function in hosted.functions:
             recipient = hosted.recipients.get(function.name, "")
             yield _ToolDeclaration(tool=function, kind=hosted.kind, recipient=recipient, hosted=True)

@@ -1,7 +1,7 @@
 """Tools a model is offered: functions under plain, unique names, and the tool behind each name."""
 
 import string
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from itertools import count
@@ -38,6 +38,7 @@ class HostedTool(Struct, frozen=True, kw_only=True):
     functions: tuple[FunctionTool, ...] = ()
     recipients: Mapping[str, str] = {}  # function name → name in gpt-oss
     setup_hint: str = ""  # how to set the tool up; empty if it is set up
+    ignored: Sequence[str] = ()  # options of the declaration that have no effect
 
 
 class OfferedTools(Struct, frozen=True, dict=True):

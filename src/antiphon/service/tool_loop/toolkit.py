@@ -46,7 +46,12 @@ class Toolkit:
         if tool.missing:
             return HostedTool(kind=tool.kind, setup_hint=tool.missing)
         recipients = {name: recipient for recipient, name in tool.recipients.items()}
-        return HostedTool(kind=tool.kind, functions=tool.list_functions(declaration), recipients=recipients)
+        return HostedTool(
+            kind=tool.kind,
+            functions=tool.list_functions(declaration),
+            recipients=recipients,
+            ignored=tool.list_ignored(declaration),
+        )
 
     def find_built_in(self, declaration: Declaration) -> BuiltInTool | None:
         """Return the built-in tool that serves this declaration."""

@@ -173,6 +173,7 @@ class SearchOptions(Struct, frozen=True, kw_only=True):
     domains: tuple[str, ...] = ()  # empty: all are allowed
     context_size: ContextSize = SIZES["medium"]
     location: Location | None = None
+    types: str = ""  # content types that the results have; "": any
 
     def allows(self, host: str) -> bool:
         return not self.domains or any(host == domain or host.endswith(f".{domain}") for domain in self.domains)
@@ -183,7 +184,7 @@ class SearchOptions(Struct, frozen=True, kw_only=True):
             sites = [f"site:{domain}" for domain in self.domains]
             query = f"{query} {sites[0] if len(sites) == 1 else '(' + ' OR '.join(sites) + ')'}"
         if location is None:
-            return SearchQuery(query=query, count=count)
+            return SearchQuery(query=query, count=count, types=self.types)
         country = (location.country or "").upper()
         country = country if len(country) == 2 and country.isascii() and country.isalpha() else ""
         language = f"{_LANGUAGES[country]}-{country}" if country in _LANGUAGES else ""
@@ -195,6 +196,7 @@ class SearchOptions(Struct, frozen=True, kw_only=True):
             region=_clean_location(location.region),
             city=_clean_location(location.city),
             timezone=_clean_location(location.timezone),
+            types=self.types,
         )
 
 
@@ -202,8 +204,25 @@ def parse_options(declared: WebSearchTool) -> SearchOptions:
     domains = () if declared.filters is UNSET else declared.filters.allowed_domains or ()
     size = "medium" if declared.search_context_size is UNSET else declared.search_context_size
     location = None if declared.user_location is UNSET else declared.user_location
-    parsed = tuple([_parse_domain(text) for text in domains])
-    return SearchOptions(domains=parsed, context_size=SIZES[size], location=location)
+    types = declared.search_content_types or ()
+    return SearchOptions(
+        domains=tuple([_parse_domain(text) for text in domains]),
+        context_size=SIZES[size],
+        location=location,
+        types=",".join(sorted(set(types), reverse=True)) if "image" in types else "",
+    )
+
+
+def list_ignored_options(declared: WebSearchTool, fields: frozenset[str]) -> list[str]:
+    """Return the options without effect if the provider uses only these fields of a query."""
+    query = parse_options(declared).build_query("", 0)
+    effective = {name for name in fields if getattr(query, name, "")}
+    if "language" in effective:
+        effective.add("country")
+    location = declared.user_location or Location()
+    names = [name for name in ("city", "country", "region", "timezone") if getattr(location, name)]
+    ignored = [f"tools.user_location.{name}" for name in names if name not in effective]
+    return [*ignored, "tools.search_content_types"] if query.types and "types" not in effective else ignored
 
 
 def _parse_domain(text: str) -> str:

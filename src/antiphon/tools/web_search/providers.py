@@ -35,10 +35,13 @@ class SearchQuery(Struct, frozen=True, kw_only=True):
     region: str = ""
     city: str = ""
     timezone: str = ""
+    types: str = ""  # content types of the results: "text", "image" or "text,image"; "": any
 
 
 class SearchProvider(Protocol):
     """A search service."""
+
+    fields: frozenset[str]  # fields of a query that have an effect
 
     async def search(self, query: SearchQuery) -> list[WebSearchResult]:
         """Return the results in the provider's order; raises FetchFailed.
@@ -97,15 +100,17 @@ _MAX_DEPTH = 32
 class JsonApi(SearchClient):
     """Any service that returns JSON over HTTP: `json+https://host/path?q={query}&count={count}`.
 
-    {query}, {count}, {language}, {country}, {region}, {city} and {timezone} are substituted in the URL and in the body,
-    if one is posted. Dotted paths of keys and indexes select the results and their fields.
+    {query}, {count}, {language}, {country}, {region}, {city}, {timezone} and {types} are substituted in the URL and in
+    the body, if one is posted. Dotted paths of keys and indexes select the results and their fields.
     """
 
     def __init__(self, settings: WebSearchSettings, url: str, egress: EgressClient) -> None:
         super().__init__(settings, url.partition("?")[0].partition("{")[0], egress)
         self._url = url
         self._body = None if settings.body is None else _parse_template(settings.body)
-        if _QUERY_PLACEHOLDER not in url + (settings.body or ""):
+        template = url + (settings.body or "")
+        self.fields = frozenset([placeholder[1:-1] for placeholder in _PLACEHOLDER.findall(template)])
+        if _QUERY_PLACEHOLDER not in template:
             raise StartupError(f"Neither --web-search-url nor --web-search-body contains {_QUERY_PLACEHOLDER}.")
 
     async def search(self, query: SearchQuery) -> list[WebSearchResult]:
@@ -162,16 +167,28 @@ class SearXng(SearchClient):
     """SearXNG, a metasearch engine: `searxng+https://host`. Its settings must enable the format json.
 
     GET /search?q=otters&format=json&language=de-DE → {"results": [{"url": …, "title": …, "content": …}, …]}
+
+    Results of the category images are pages; the URL of the image, `img_src`, is added to the snippet.
     """
+
+    fields = frozenset({"query", "language", "types"})
 
     def __init__(self, settings: WebSearchSettings, url: str, egress: EgressClient) -> None:
         super().__init__(settings, url, egress)
         self._url = url.partition("?")[0].rstrip("/").removesuffix("/search") + "/search"
 
     async def search(self, query: SearchQuery) -> list[WebSearchResult]:
-        params = {"q": query.query, "format": "json", **({"language": query.language} if query.language else {})}
+        params = {"q": query.query, "format": "json"}
+        if query.language:
+            params["language"] = query.language
+        if query.types:
+            params["categories"] = query.types.replace("text", "general").replace("image", "images")
         reply = await self.fetch_json(f"{self._url}?{urlencode(params)}")
-        return _select_results(reply, "results", ("url", "title", "content"))
+        results = _select_results(reply, "results", ("url", "title", "content"))
+        images = _select_results(reply, "results", ("img_src", "title", "content"))
+        for result, image in zip(results, images, strict=True):
+            result.snippet = f"{result.snippet} {image.url}".strip()
+        return results
 
 
 PROVIDERS: dict[str, Callable[[WebSearchSettings, str, EgressClient], SearchProvider]] = {

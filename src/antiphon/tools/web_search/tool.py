@@ -14,7 +14,7 @@ from antiphon.protocol.types.tools import (
 )
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.web_search.browser import Browser, BrowserServices
-from antiphon.tools.web_search.functions import FUNCTIONS, HARMONY, RECIPIENTS, parse_options
+from antiphon.tools.web_search.functions import FUNCTIONS, HARMONY, RECIPIENTS, list_ignored_options, parse_options
 from antiphon.tools.web_search.page_fetch import PageReader, is_installed
 from antiphon.tools.web_search.providers import make_provider
 
@@ -49,6 +49,11 @@ class WebSearch:
         """Return no functions for a client that wants no live access: there is no stored index to search."""
         is_offline = isinstance(declared, WebSearchTool) and declared.external_web_access is False
         return () if is_offline else FUNCTIONS
+
+    def list_ignored(self, declared: Declaration) -> list[str]:
+        assert isinstance(declared, WebSearchTool)
+        assert self._services is not None
+        return list_ignored_options(declared, self._services.provider.fields)
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> Browser:
         assert isinstance(declared, WebSearchTool)
