@@ -171,3 +171,11 @@ def test_a_hint_without_effect_is_reported_and_decoded() -> None:
     assert isinstance(message, Message)
     assert isinstance(message.content[0], InputText)
     assert message.content[0].prompt_cache_breakpoint is not UNSET
+
+
+@pytest.mark.shows("A.19")
+def test_the_detail_of_a_file_is_reported_with_its_position() -> None:
+    files = [{"type": "input_file", "file_data": "aGk=", "detail": detail} for detail in ("auto", "low", "high")]
+    image = {"type": "input_image", "image_url": "data:,", "detail": "low"}
+    decoded = decode({"input": [{"role": "user", "content": [image, *files]}]})
+    assert decoded.ignored == ["input[0].content[2].detail", "input[0].content[3].detail"]

@@ -23,6 +23,8 @@ _ID_FIELDS: Final = frozenset({
     "tool_call_id",
 })  # fmt: skip
 _INEFFECTIVE_FIELDS: Final = frozenset({"prompt_cache_breakpoint"})  # understood, but reported as ignored
+# The same unless the value is "auto", by type: files become text, which has one quality.
+_INEFFECTIVE_LEVELS: Final = frozenset({("input_file", "detail")})
 # The limit of each list; that of any other list is `parts`.
 _LIST_LIMITS: Final = {"input": "items", "messages": "items", "tools": "tools", "functions": "tools"}
 # As long as the text that they belong to, or the text itself.
@@ -42,6 +44,7 @@ class TypeMap(Struct, frozen=True):
 
 
 _UNKNOWN = TypeMap()
+_INEFFECTIVE_LEVEL = TypeMap()
 _LARGE_BODY_BYTES: Final = 1024 * 1024  # bodies that are searched for oversized enum values
 _MAX_ENUM_CHARS: Final = 64 * 1024
 
@@ -108,6 +111,9 @@ class _FieldWalk:
                 self._visit_list(child, entry, (path, name))
             elif type(entry) is dict:
                 self.visit_object(child, entry, (path, name))
+            elif child is _INEFFECTIVE_LEVEL:
+                if entry != "auto":
+                    self._add_ignored(name, path)
             elif child.is_id and type(entry) is str and (len(entry) > self._limits.id_length or "\0" in entry):
                 raise _make_name_error(entry, (path, name), self._limits.id_length)
 
@@ -177,6 +183,7 @@ class TypeMapBuilder:
         if kind.cls not in self._built:
             effective = [field for field in kind.fields if field.encode_name not in _INEFFECTIVE_FIELDS]
             fields = {field.encode_name: self.build(field.type, field.encode_name) for field in effective}
+            fields |= {name: _INEFFECTIVE_LEVEL for tag, name in _INEFFECTIVE_LEVELS if tag == kind.tag}
             if kind.tag_field is not None:
                 fields[kind.tag_field] = None
                 self.kinds[kind.tag_field].add(types.LiteralType)
