@@ -9,11 +9,11 @@ import pytest
 
 from antiphon.admission import Admission
 from antiphon.agent.engine_stream import ModelCall
-from antiphon.agent.output_rules import OutputRules, RetryPolicy, Violation
+from antiphon.agent.output_rules import OutputFormat, OutputRules, RenderRetry, RetryPolicy, Violation
 from antiphon.agent.run import Run
 from antiphon.agent.timeouts import Timeouts
-from antiphon.agent.tool_resolver import ToolCallResolver
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
+from antiphon.agent.tool_resolver import ToolCallResolver, UnservedCall
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Text
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import ChatPrompt, GenerationRequest, Prompt, Sampling
 from antiphon.engines.fake import FakeEngine, FakeSettings
@@ -21,7 +21,8 @@ from antiphon.errors import Unavailable
 from antiphon.ids import new_id
 from antiphon.parsers.base import Parser
 from antiphon.parsers.chat import ChatParser
-from antiphon.protocol.types.events import Event, Failed
+from antiphon.protocol.types.events import Event, Failed, OutputItemAdded
+from antiphon.protocol.types.items import Message, Reasoning
 from antiphon.protocol.types.response import Response
 from antiphon.render.tools.offered_tools import OfferedTool
 
@@ -34,15 +35,24 @@ async def render_retry(violation: Violation) -> tuple[Prompt, Parser]:
     return PROMPT, ChatParser(PROMPT)
 
 
-def make_run(engine: FakeEngine, *, tries: int = 2, **changes: object) -> Run:
+REQUIRED_CALL = OutputRules(required_tools=frozenset({(None, "f")}))
+THOUGHT = ReasoningDelta("Hm.")
+
+
+def make_run(
+    engine: FakeEngine,
+    *,
+    tries: int = 2,
+    rules: OutputRules | None = REQUIRED_CALL,
+    render: RenderRetry = render_retry,
+    **changes: object,
+) -> Run:
     call = ModelCall(
         engine=engine,
         generation=GenerationRequest(model="fake", prompt=PROMPT, sampling=Sampling()),
         parser=ChatParser(PROMPT),
         resolver=ToolCallResolver(OFFERS),
-        retry_policy=RetryPolicy(
-            rules=OutputRules(required_tools=frozenset({(None, "f")})), render_retry=render_retry, max_retries=tries
-        ),
+        retry_policy=RetryPolicy(rules=rules, render_retry=render, max_retries=tries),
         **changes,  # type: ignore[arg-type]  # any field of ModelCall
     )
     return Run(call, Emitter(Response(id="resp_1", created_at=1, model="fake"), new_id), lambda run: None)
@@ -110,3 +120,86 @@ async def test_an_interruption_ends_a_retry() -> None:
     assert events[-1].type == "response.failed"
     assert run.error is not None
     assert not engine.running
+
+
+def call_tool(name: str, arguments: str = "{}") -> list[Delta]:
+    return [CallStarted(0, name), CallDelta(0, arguments), CallDone(0)]
+
+
+@pytest.mark.parametrize("first", [[THOUGHT], [THOUGHT, Text("\n")], [THOUGHT, *call_tool("python")]], ids=repr)
+@pytest.mark.parametrize("rules", [None, OutputRules(tools={})], ids=["no rules", "rules"])
+@pytest.mark.shows("D.20")
+async def test_output_without_an_answer_is_continued_by_another_attempt(
+    first: list[Delta], rules: OutputRules | None
+) -> None:
+    engine = FakeEngine()
+    engine.says(*first)
+    engine.says(ReasoningDelta("So."), Text("Yes."))
+    run = make_run(engine, rules=rules)
+    events = await drive_run(run)
+    assert run.response.status == "completed"
+    added = [event.item for event in events if isinstance(event, OutputItemAdded)]
+    blank = [Message] if Text("\n") in first else []
+    assert [type(item) for item in added] == [Reasoning, *blank, Reasoning, Message]
+    assert run.retry_outcomes == [("no_answer", "asked_again")]
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"), [([THOUGHT], "invalid_output"), (call_tool("python"), "invalid_tool_call")], ids=repr
+)
+@pytest.mark.shows("D.20")
+async def test_a_response_without_an_answer_fails_after_the_last_retry(reply: list[Delta], code: str) -> None:
+    engine = FakeEngine()
+    engine.says(*reply)
+    engine.repeats(2)
+    run = make_run(engine, rules=None)
+    last = (await drive_run(run))[-1]
+    assert isinstance(last, Failed)
+    assert last.response.error is not None
+    assert last.response.error.code == code
+    assert run.retry_outcomes == [("no_answer", "asked_again")] * 2 + [("no_answer", "failed")]
+
+
+@pytest.mark.parametrize(
+    "reply", [[], [Text("Yes.")], [THOUGHT, Text("Yes.")], call_tool("f"), [THOUGHT, *call_tool("f")]], ids=repr
+)
+async def test_an_answer_is_not_retried(reply: list[Delta]) -> None:
+    engine = FakeEngine()
+    engine.says(*reply)
+    run = make_run(engine, rules=None)
+    await drive_run(run)
+    assert run.response.status == "completed"
+    assert len(engine.seen) == 1
+
+
+async def test_reasoning_that_was_cut_is_not_retried() -> None:
+    engine = FakeEngine()
+    engine.says(THOUGHT, finish="length")
+    run = make_run(engine, rules=None)
+    await drive_run(run)
+    assert (run.response.status, len(engine.seen)) == ("incomplete", 1)
+
+
+async def test_every_retry_repeats_the_unserved_calls_of_all_attempts() -> None:
+    engine, violations = FakeEngine(), list[Violation]()
+
+    async def record_violation(violation: Violation) -> tuple[Prompt, Parser]:
+        violations.append(violation)
+        return await render_retry(violation)
+
+    engine.says(*call_tool("python", "1 + 1"))
+    engine.says(*call_tool("browser.search"))
+    engine.says(Text("Two."))
+    await drive_run(make_run(engine, rules=None, render=record_violation))
+    python, browser = UnservedCall("python", "1 + 1"), UnservedCall("browser.search", "{}")
+    assert [[*violation.calls] for violation in violations] == [[python], [python, browser]]
+
+
+@pytest.mark.parametrize("is_held", [False, True], ids=["enforced", "validated"])
+async def test_an_unserved_call_beside_an_answer_in_the_required_format_is_dropped(is_held: bool) -> None:
+    engine = FakeEngine()
+    engine.says(Text('{"a": 1}'), *call_tool("python"))
+    rules = OutputRules(output_format=OutputFormat(schema={"type": "object"}, is_held=is_held))
+    run = make_run(engine, rules=rules)
+    await drive_run(run)
+    assert (run.response.status, len(engine.seen)) == ("completed", 1)

@@ -1,4 +1,4 @@
-"""`ToolCallResolver`: the name of a call determines its tool, and calls of undeclared tools are dropped."""
+"""`ToolCallResolver`: the name of a call determines its tool, and calls of undeclared tools leave no item."""
 
 import json
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.agent.tool_resolver import ToolCallResolver
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ItemAdded, ReasoningDelta, Text
+from antiphon.agent.tool_resolver import ToolCallResolver, UnservedCall
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ItemAdded, ReasoningDelta, Refusal, Text
 from antiphon.protocol.types.items import ShellCall
 from antiphon.render.tools.offered_tools import OfferedTool
 from tests.parsers.cuts import CUTS, split_at
@@ -99,11 +99,43 @@ def test_a_retry_uses_new_call_keys() -> None:
 
 @pytest.mark.parametrize("name", ["get", "nothing", ""])
 @pytest.mark.shows("D.19")
-def test_a_call_of_an_undeclared_tool_is_dropped_completely(name: str) -> None:
+def test_a_call_of_an_undeclared_tool_leaves_no_delta_and_is_collected(name: str) -> None:
     resolver = ToolCallResolver(OFFERS)
-    call: list[Delta] = [Text("a"), CallStarted(0, name), CallDelta(0, "{}"), CallDone(0), Text("b")]
+    call: list[Delta] = [Text("a"), CallStarted(0, name), CallDelta(0, "{"), CallDelta(0, "}"), CallDone(0), Text("b")]
     assert list(resolver.resolve(call)) == [Text("a"), Text("b")]
-    assert resolver.dropped == [name]
+    assert resolver.unserved == {0: UnservedCall(name, "{}")}
+
+
+UNSERVED: list[Delta] = [CallStarted(0, "nothing"), CallDone(0)]
+SERVED: list[Delta] = [CallStarted(1, "weather"), CallDone(1)]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "lacks_answer"),
+    [
+        ([], False),
+        ([Text(" ")], False),
+        ([Text("a")], False),
+        ([Refusal("no")], False),
+        ([ReasoningDelta("a")], True),
+        ([ReasoningDelta("a"), Text("\n")], True),
+        ([ReasoningDelta("a"), Text("b")], False),
+        (UNSERVED, True),
+        ([Text("a"), *UNSERVED], True),
+        ([*UNSERVED, Text("a")], False),
+        ([*UNSERVED, *SERVED], False),
+        ([*SERVED, *UNSERVED], False),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
+def test_output_lacks_an_answer_if_it_ends_with_reasoning_or_an_unserved_call(
+    deltas: list[Delta], lacks_answer: bool, apart: bool
+) -> None:
+    resolver = ToolCallResolver(OFFERS)
+    for batch in [[delta] for delta in deltas] if apart else [deltas]:
+        resolver.resolve(batch)
+    assert resolver.lacks_answer is lacks_answer
 
 
 @given(text=st.text(max_size=30), cuts=CUTS)

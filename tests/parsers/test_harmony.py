@@ -120,13 +120,15 @@ def test_control_tokens_that_a_model_quotes_as_text_stay_text(channel: str, quot
     assert [pair for pair in parse_output(output) if pair[0] != "break"] == [(kind, f"See {quoted} there.")]
 
 
-@pytest.mark.shows("D2.1", "D2.3", "D.19")
-def test_only_offered_tools_are_called() -> None:
+@pytest.mark.shows("D2.1")
+def test_an_unoffered_tool_is_called_by_the_name_the_model_used() -> None:
     call = "<|channel|>commentary to={} json<|message|>{{}}<|call|>"
     for recipient in ("functions.bash", "bash", "functions/bash", "functions.functions.bash", "function.bash"):
         assert ("call", "0 bash") in parse_output(call.format(recipient))
-        assert parse_output(call.format(recipient), tools=False)[0] == ("thought", "{}")
-    for recipient in ("functions.rm", "rm", "browser.search", "python", "container.exec", "functions", "functions."):
+        assert parse_output(call.format(recipient), tools=False)[0] == ("call", f"0 {recipient}")
+    for recipient in ("functions.rm", "rm", "browser.search", "python", "container.exec", "functions"):
+        assert parse_output(call.format(recipient))[0] == ("call", f"0 {recipient}")
+    for recipient in ("assistant", "system", "tool"):
         assert parse_output(call.format(recipient)) == [("thought", "{}"), ("break", "")]
 
 

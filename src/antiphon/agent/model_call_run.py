@@ -1,4 +1,5 @@
-"""One model call: slot → chunks → parser → tool resolver → output gate → renderer, and again if the output is invalid.
+"""One model call: slot → chunks → parser → tool resolver → output gate → renderer, and again if the output is invalid
+or has no answer.
 
     run = ModelCallRun(call, stream, render, render_text)
     await run.begin()       optional: until the first output, which is returned
@@ -20,7 +21,7 @@ from antiphon.agent.output_gate import OutputRetry, RetryOutcome
 from antiphon.agent.output_rules import Reason
 from antiphon.agent.reasoning import ReasoningFilter
 from antiphon.agent.run_tracer import CallTrace, RunTracer
-from antiphon.core.deltas import CallDone, Delta, Text
+from antiphon.core.deltas import Break, CallDone, Delta, Text
 from antiphon.core.prompt import Chunk, FinishKind, TokenCounts
 from antiphon.core.usage import set_reasoning_tokens, sum_counts
 from antiphon.errors import EngineFailed, UnsupportedParameter
@@ -35,7 +36,7 @@ _NO_COUNTS = TokenCounts()
 
 
 class ModelCallRun(Generic[E]):
-    """Makes one model call, and makes it again while its output violates the rules.
+    """Makes one model call, and makes it again while its output violates the rules or has no answer.
 
     `render` turns deltas into events, `render_text` does so for a list of nothing but text, and `note` receives the
     chunks that have more than output.
@@ -119,9 +120,10 @@ class ModelCallRun(Generic[E]):
                     if opening is not None and (events := opening()) and (pending := emit(events)) is not None:
                         await pending
                     await self.stream.read_all(feed, emit)
-                if self._retry is None:
+                remaining = self.end_output()
+                if (retry := self._find_retry()) is None:
                     self.stream.release_slot()
-                if (remaining := self.end_output()) and (pending := emit(remaining)) is not None:
+                if remaining and (pending := emit(remaining)) is not None:
                     await pending
             finally:
                 self._end_trace(exception())
@@ -129,9 +131,13 @@ class ModelCallRun(Generic[E]):
                 raise EngineFailed("The engine stopped in the middle of its answer.")
             if self._lacks_logprobs:
                 raise _missing_logprobs_error(self.call)
-            if self._retry is None or not await self._validate(self._retry, emit):
+            if retry is None or not await self._validate(retry, emit):
                 return
             opening = None
+
+    def _find_retry(self) -> OutputRetry | None:
+        """Return the retry that has to validate the output; None if the output is valid."""
+        return self._retry if self._gate is not None or self.call.resolver.lacks_answer else None
 
     async def close(self) -> None:
         """Cancel the engine's work and release the slot."""
@@ -176,6 +182,9 @@ class ModelCallRun(Generic[E]):
             return self._feed_deltas(deltas)
         if self._gate is not None and not self._gate.try_pass(deltas):
             return self._feed_deltas(deltas)
+        if not self.call.resolver.has_answer:
+            for delta in deltas:
+                self.call.resolver.note_output(delta)
         return self._render_text(deltas) if deltas else []
 
     def end_output(self) -> list[E]:
@@ -193,19 +202,22 @@ class ModelCallRun(Generic[E]):
             remaining += self._flush()
         return self._render(remaining) if remaining else []
 
-    def _release(self) -> list[E]:
-        """Render what the gate held back, after validation."""
-        assert self._gate is not None
+    def _release(self) -> list[Delta]:
+        """Return what the gate held back, after validation."""
+        if self._gate is None:
+            return []
         remaining = [*self._postprocess(self._gate.release())]
         if self.is_cut:
             remaining += self._postprocess(self.call.resolver.take_cut_calls())
-        remaining += self._flush()
-        return self._render(remaining) if remaining else []
+        return remaining + self._flush()
 
     async def _validate(self, retry: OutputRetry, emit: Sink[E]) -> bool:
         """Validate the output and emit what was held back. Returns whether another attempt follows."""
-        await retry.validate(self.is_cut)
-        if (remaining := self._release()) and (pending := emit(remaining)) is not None:
+        await retry.validate(self.is_cut, self.call.resolver)
+        remaining = self._release()
+        if retry.violation is not None and retry.violation.reason == "no_answer":
+            remaining.append(Break())  # the next attempt continues the response with items of its own
+        if remaining and (events := self._render(remaining)) and (pending := emit(events)) is not None:
             await pending
         if (call := await retry.prepare_retry(self.call)) is None:
             self.stream.release_slot()

@@ -11,11 +11,13 @@ An answer with a required format that continues with nothing but white space is 
 
     feed* ─▶ output.validate (may be slow: run it in a thread) ─▶ release; nothing is released after a violation
 
-A call whose output violates the rules is retried with feedback; after the last retry the response fails.
+A call whose output violates the rules is retried with feedback; after the last retry the response fails. The same
+applies, without any rules, to output without an answer: only reasoning, or a call of a tool that nobody serves. The
+retry then continues the response: its reasoning is emitted as another item.
 
     retry = OutputRetry(policy)
-    … an attempt, fed through `retry.gate` …
-    await retry.validate(is_cut)
+    … an attempt, fed through `retry.gate`, or None if there are no rules …
+    await retry.validate(is_cut, resolver)
     … emit what `retry.gate.release()` returns …
     call = await retry.prepare_retry(call)    the next attempt; None: the output is valid
 """
@@ -28,7 +30,19 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antiphon.agent.engine_stream import ModelCall
-from antiphon.agent.output_rules import AttemptCall, AttemptOutput, Key, OutputRules, Reason, RetryPolicy, Violation
+from antiphon.agent.output_rules import (
+    MAX_QUOTED_CHARS,
+    NO_ANSWER,
+    UNSERVED_CALL,
+    AttemptCall,
+    AttemptOutput,
+    Key,
+    OutputRules,
+    Reason,
+    RetryPolicy,
+    Violation,
+)
+from antiphon.agent.tool_resolver import ToolCallResolver, UnservedCall
 from antiphon.core.deltas import Break, CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Refusal, Summary, Text
 from antiphon.core.prompt import Chunk, GenerationRequest, Prompt
 from antiphon.errors import AntiphonError, InvalidCall, InvalidOutput
@@ -210,26 +224,39 @@ class OutputRetry:
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
         self._retries_remaining = policy.max_retries
+        self._rules = policy.rules
         self._emitted = Emitted()
-        self._is_slow = any(rule.lark is not None for rule in policy.rules.tools.values())
-        self.gate = OutputGate(policy.rules, self._emitted)
+        self._unserved: list[UnservedCall] = []  # of all attempts
+        self._is_repeat = False  # an attempt was discarded; otherwise each continues the one before
+        self.gate = None if policy.rules is None else OutputGate(policy.rules, self._emitted)
+        self.violation: Violation | None = None  # of the last attempt
         self.outcomes: list[tuple[Reason, RetryOutcome]] = []
 
-    async def validate(self, is_cut: bool) -> None:
-        output = self.gate.output
-        if self._is_slow:
-            await asyncio.to_thread(output.validate, is_cut)
-        else:
-            output.validate(is_cut)
-        if output.violation is None:
-            self.outcomes += [(reason, "mended") for reason in output.repairs]
+    async def validate(self, is_cut: bool, resolver: ToolCallResolver) -> None:
+        self.violation = None if self.gate is None else await _validate_output(self.gate.output, is_cut)
+        if not is_cut and resolver.lacks_answer and (self.violation is None or self.violation.is_final):
+            self._demand_answer(resolver)
+        if self.violation is None and self.gate is not None:
+            self.outcomes += [(reason, "mended") for reason in self.gate.output.repairs]
+
+    def _demand_answer(self, resolver: ToolCallResolver) -> None:
+        """Report that the answer is missing, unless there is text in a required format: no more may follow it."""
+        if self.gate is not None and self.gate.output.has_formatted_text:
+            return
+        self._unserved += [
+            UnservedCall(call.name, call.arguments[:MAX_QUOTED_CHARS]) for call in resolver.unserved.values()
+        ]
+        calls = (*self._unserved,)
+        self.violation = Violation(
+            reason="no_answer", output="", feedback=UNSERVED_CALL if calls else NO_ANSWER, calls=calls
+        )
 
     async def prepare_retry(self, call: ModelCall) -> ModelCall | None:
         """Return the model call of the next attempt, or None if the output is valid.
 
         Raises the error of the last attempt when no retries remain.
         """
-        if (violation := self.gate.output.violation) is None:
+        if (violation := self.violation) is None:
             return None
         if violation.is_final or not self._retries_remaining:
             self.outcomes.append((violation.reason, "failed"))
@@ -237,13 +264,23 @@ class OutputRetry:
         self._retries_remaining -= 1
         self.outcomes.append((violation.reason, "asked_again"))
         prompt, parser = await self._policy.render_retry(violation)
-        self.gate = OutputGate(self._policy.rules, self._emitted, is_retry=True)
+        self._is_repeat = self._is_repeat or violation.reason != "no_answer"
+        self.gate = None if self._rules is None else OutputGate(self._rules, self._emitted, is_retry=self._is_repeat)
         return replace(
             call,
             generation=_retry_generation(call.generation, prompt, violation),
             parser=parser,
             resolver=call.resolver.copy_for_retry(),
         )
+
+
+async def _validate_output(output: AttemptOutput, is_cut: bool) -> Violation | None:
+    """Validate the output; a Lark grammar is slow and matched in a thread."""
+    if any(call.rule is not None and call.rule.lark is not None for call in output.calls):
+        await asyncio.to_thread(output.validate, is_cut)
+    else:
+        output.validate(is_cut)
+    return output.violation
 
 
 def _retry_generation(generation: GenerationRequest, prompt: Prompt, violation: Violation) -> GenerationRequest:
@@ -254,13 +291,19 @@ def _retry_generation(generation: GenerationRequest, prompt: Prompt, violation: 
     """
     sampling = generation.sampling
     seed = None if sampling.seed is None else (sampling.seed + 1) % SEED_COUNT
-    limit, added = sampling.max_tokens, len(violation.output.encode()) + len(violation.feedback.encode())
+    texts = (violation.output, violation.feedback, *[call.arguments + violation.feedback for call in violation.calls])
+    limit, added = sampling.max_tokens, len("".join(texts).encode(errors="surrogatepass"))
     max_tokens = None if limit is None else max(limit - added, min(limit, MIN_OUTPUT_TOKENS))
     return replace(generation, prompt=prompt, sampling=replace(sampling, seed=seed, max_tokens=max_tokens))
 
 
 def _to_error(violation: Violation) -> AntiphonError:
     match violation.reason:
+        case "no_answer" if violation.calls:
+            names = ", ".join(dict.fromkeys([repr(call.name[:64]) for call in violation.calls]))
+            return InvalidCall(f"The model called tools that are not available ({names}) and did not answer.")
+        case "no_answer":
+            return InvalidOutput("The model stopped after its reasoning and did not answer.")
         case "format":
             return InvalidOutput("The model did not answer in the requested format.")
         case "no_call":

@@ -1,4 +1,4 @@
-"""Rules for model output: required tool calls, valid arguments, and a required JSON format.
+"""Rules for model output: an answer, required tool calls, valid arguments, and a required JSON format.
 
 The output of an attempt is collected and validated as a whole; what is emitted meanwhile is decided by output_gate.py.
 """
@@ -9,16 +9,19 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
+from antiphon.agent.tool_resolver import UnservedCall
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Text
 from antiphon.core.prompt import Json, Prompt
 from antiphon.parsers.base import Parser
 from antiphon.protocol.schemas.grammars import find_mismatch
 from antiphon.protocol.schemas.schema_check import SchemaCheckResult, check_text, find_violation
 
-Reason = Literal["no_call", "arguments", "format"]
+Reason = Literal["no_answer", "no_call", "arguments", "format"]
 Key = tuple[str | None, str]  # namespace and name of a tool
 
 MAX_QUOTED_CHARS = 4000  # characters of a wrong answer that are shown to the model again
+UNSERVED_CALL = "Error: this tool is not available. Call only tools that were declared to you, or answer without tools."
+NO_ANSWER = "You stopped without an answer. Write the answer now."
 _EMPTY_OBJECT = "{}"
 _FENCE = "```"
 
@@ -92,15 +95,16 @@ class Violation(Struct, frozen=True, kw_only=True):
     output: str  # what the model wrote
     feedback: str  # sentence for the model
     is_final: bool = False  # no retry: the client has already received the output
+    calls: Sequence[UnservedCall] = ()  # calls of all attempts that nobody serves; the feedback is their output
 
 
 RenderRetry = Callable[[Violation], Awaitable[tuple[Prompt, Parser]]]  # the same request with feedback
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """The rules, and how to retry a call that violates them."""
+    """The rules, and how to retry a call that violates them or gives no answer."""
 
-    rules: OutputRules
+    rules: OutputRules | None = None  # None: any answer is accepted
     render_retry: RenderRetry
     max_retries: int = 2  # attempts after the first
 
@@ -149,6 +153,10 @@ class AttemptOutput:
         self.refused = False
         self.repairs: list[Reason] = []
         self.violation: Violation | None = None
+
+    @property
+    def has_formatted_text(self) -> bool:
+        return self._rules.output_format is not None and bool(self.texts)
 
     def validate(self, is_cut: bool) -> None:
         """Set `violation` if the output breaks a rule. If `is_cut`, only complete parts are checked."""

@@ -1,8 +1,8 @@
 """Resolves the tool names that a model calls to the declared tools.
 
-A call of an undeclared tool is dropped entirely: it leaves no item, since a client could neither run nor recognise it;
-`dropped` holds its name. The same applies to every call after the first where parallel calls are not allowed. All other
-deltas pass unchanged.
+A call of a tool that nobody serves leaves no item, since a client could neither run nor recognise it. It is collected
+in `unserved`, so that a retry can answer it with an error. Calls after the first are dropped where parallel calls are
+not allowed. All other deltas pass unchanged.
 
 Calls that the server runs are gathered (`server_calls`) from the deltas that pass the output gate. Of these only the
 arguments of MCP calls are streamed, and not of calls that the client has to approve first. Calls of the client's own
@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ItemAdded
+from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ItemAdded, ReasoningDelta, Refusal, Text
 from antiphon.parsers.partial_json import StringPropertyReader
 from antiphon.render.tools.client_calls import build_client_item, build_truncated_item
 from antiphon.render.tools.client_tools import CLIENT_KINDS, CONTAINER_EXEC
@@ -45,6 +45,13 @@ class ServerToolCall(Struct, eq=False):
         )
 
 
+class UnservedCall(Struct):
+    """A call of a tool that was not offered."""
+
+    name: str  # as the model wrote it
+    arguments: str = ""
+
+
 class ToolCallResolver(Struct, eq=False):
     """Resolver for one model call."""
 
@@ -52,7 +59,9 @@ class ToolCallResolver(Struct, eq=False):
     _parallel: bool = True
     first_key: int = 0  # first key to use; lower ones belong to earlier turns
     client_call_count: int = 0  # calls that the client has to run
-    dropped: list[str] = []
+    unserved: dict[int, UnservedCall] = {}  # by key
+    has_reasoning: bool = False
+    has_answer: bool = False  # the last output besides reasoning is text or a call that somebody serves
     # calls that pass; the input of a custom call is unwrapped from its JSON
     _inputs: dict[int, StringPropertyReader | None] = {}
     _gathered_offers: dict[int, OfferedTool] = {}  # calls that are gathered, by key
@@ -66,6 +75,13 @@ class ToolCallResolver(Struct, eq=False):
     def is_empty(self) -> bool:
         """Whether no tool is declared."""
         return not self._offers
+
+    @property
+    def lacks_answer(self) -> bool:
+        """Whether the output has only reasoning, or ends with a call that nobody serves. No output at all is an
+        answer, an empty one.
+        """
+        return not self.has_answer and (self.has_reasoning or bool(self.unserved))
 
     @property
     def server_calls(self) -> list[ServerToolCall]:
@@ -83,7 +99,16 @@ class ToolCallResolver(Struct, eq=False):
         for delta in deltas:
             if type(delta) in _CALLS:
                 return self._resolve_calls(deltas)
+        for delta in deltas:
+            self.note_output(delta)
         return deltas
+
+    def note_output(self, delta: Delta) -> None:
+        """Note that the model wrote reasoning or an answer; blank text is no answer."""
+        if type(delta) is ReasoningDelta:
+            self.has_reasoning = True
+        elif type(delta) is Refusal or (type(delta) is Text and not delta.text.isspace()):
+            self.has_answer = True
 
     def gather(self, deltas: list[Delta]) -> list[Delta]:
         """Gather the calls of these deltas after validation and return the deltas to emit."""
@@ -131,14 +156,19 @@ class ToolCallResolver(Struct, eq=False):
                 case CallDone():
                     self._end(self.first_key + delta.key, out)
                 case _:
+                    self.note_output(delta)
                     out.append(delta)
         return out
 
     def _start(self, key: int, name: str, out: list[Delta]) -> None:
         offer = self._offers.get(name) or self._match_spelling(name)
-        if offer is None or (self._inputs and not self._parallel):
-            self.dropped.append(name)
+        if offer is None:
+            self.unserved[key] = UnservedCall(name)
+            self.has_answer = bool(self._inputs)
             return
+        if self._inputs and not self._parallel:
+            return
+        self.has_answer = True
         self._inputs[key] = StringPropertyReader("input") if offer.kind == "custom" else None
         if offer.kind in _CLIENT_RUN_KINDS:
             self.client_call_count += 1
@@ -170,6 +200,8 @@ class ToolCallResolver(Struct, eq=False):
         return shells[0] if shells and name.partition(".")[0] == CONTAINER_EXEC.partition(".")[0] else None
 
     def _append(self, key: int, text: str, out: list[Delta]) -> None:
+        if (unserved := self.unserved.get(key)) is not None:
+            unserved.arguments += text
         if key not in self._inputs:
             return
         unwrap = self._inputs[key]

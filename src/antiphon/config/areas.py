@@ -202,7 +202,9 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
         "the free part of the context",
     ] = None
     insist: Annotated[
-        Amount, "Retries when the model does not return a required tool call or the required output format."
+        Amount,
+        "Retries when the model stops without an answer, or does not return a required tool call or the required"
+        " output format.",
     ] = 2
     cache_dir: Annotated[Path, "Folder for downloaded models.", "$XDG_CACHE_HOME/antiphon"] = field(
         default_factory=cache_home

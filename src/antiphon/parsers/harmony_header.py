@@ -86,10 +86,10 @@ def resolve_target(header: HarmonyHeader, tools: Container[str]) -> MessageTarge
     for name in (header.recipient, *unrecognised):
         if tool := find_called_tool(name, tools):
             return MessageTarget(kind="call", name=tool)
-    if header.recipient not in BROADCAST_RECIPIENTS and not (
-        header.recipient == "assistant" and header.channel == "final"
-    ):
-        return MessageTarget(kind="thought")
+    if header.recipient not in BROADCAST_RECIPIENTS and (header.recipient, header.channel) != ("assistant", "final"):
+        if header.recipient in ROLES or header.channel == "final":
+            return MessageTarget(kind="thought")
+        return MessageTarget(kind="call", name=header.recipient)  # nobody serves it: `agent/tool_resolver.py`
     match header.channel:
         case "analysis":
             return MessageTarget(kind="thought", analysis=True)

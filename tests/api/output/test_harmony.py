@@ -1,5 +1,6 @@
 """A gpt-oss model behind the whole server: the fake engine replays Harmony tokens, and all APIs are checked."""
 
+import asyncio
 import random
 import re
 import sys
@@ -34,6 +35,8 @@ OUTPUTS = [
     f"{CALL_HEADER}get_time <|constrain|>json<|message|>{{}}<|call|>",
     f"{ANALYSIS}All there.{NEXT}<|channel|>final<|message|>Warm, at noon.<|return|>",
 ]
+
+UNSERVED_CALL = f"{ANALYSIS}I compute it.{NEXT}<|channel|>analysis to={{}} code<|message|>print(1)<|call|>"
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +148,11 @@ async def test_every_recorded_and_broken_output_gives_the_same_json_and_stream(g
     assert summarise_output(responses[0]) == summarise_output(responses[1])
     assert responses[0]["status"] == ("completed" if case.finish == "stop" else "incomplete")
     if _is_as_recorded(case, tools):
-        assert summarise_output(responses[0]) == (case.items or _empty_output(case))
+        items, expected = summarise_output(responses[0]), case.items or _empty_output(case)
+        if _lacks_answer(case):  # the engine answers the next request by itself
+            assert (items[: len(expected)], "reasoning" in items[-1]) == (expected, False)
+            return
+        assert items == expected
         assert responses[0]["usage"]["output_tokens_details"]["reasoning_tokens"] == case.reasoning_tokens
         assert responses[0]["usage"]["output_tokens"] == len(encode_tokens(case.output))
 
@@ -157,6 +164,10 @@ def _filter_valid_names(tools: Sequence[str]) -> list[str]:
 def _is_as_recorded(case: Case, tools: list[Json]) -> bool:
     """Whether the request offers the recorded tools, and the output starts where the recording starts."""
     return case.prompt == "<|start|>assistant" and not case.builtins and len(tools) == len(case.tools)
+
+
+def _lacks_answer(case: Case) -> bool:
+    return case.finish == "stop" and bool(case.items) and all("reasoning" in item for item in case.items)
 
 
 def _empty_output(case: Case) -> list[Json]:
@@ -186,6 +197,78 @@ async def test_every_output_gives_valid_chat_and_anthropic_answers(gpt_oss: ApiS
     answer = await gpt_oss.post("messages", {**chat, "max_tokens": 1000, "tools": uses, "stream": True})
     assert answer.status == 200
     anthropic.check_stream(message_events(answer))
+
+
+@pytest.mark.parametrize(
+    "recipient", ["python", "browser.search", "container.exec", "image_generation", "functions.rm"]
+)
+@pytest.mark.parametrize("mode", [{}, {"stream": True}, {"background": True}], ids=repr)
+@pytest.mark.shows("D2.3")
+async def test_a_call_that_nobody_serves_is_a_tool_error_that_the_model_sees(
+    gpt_oss: ApiServer, recipient: str, mode: Json
+) -> None:
+    queue_output(gpt_oss, UNSERVED_CALL.format(recipient))
+    queue_output(gpt_oss, OUTPUTS[2])
+    response = await _complete(gpt_oss, **mode)
+    assert response["status"] == "completed"
+    assert summarise_output(response) == [
+        {"reasoning": "I compute it.", "status": "completed"},
+        {"reasoning": "All there.", "status": "completed"},
+        {"message": "Warm, at noon.", "phase": "final_answer", "status": "completed"},
+    ]
+    call = f"<|start|>assistant<|channel|>analysis to={recipient}<|message|>print(1)<|call|>"
+    output = f"<|start|>{recipient}<|channel|>analysis to=assistant<|message|>Error: this tool is not available."
+    assert f"{call}{output}" in read_last_prompt(gpt_oss)
+    assert len(response["usage"]["output_tokens_details"]["output_tokens_per_turn"]) == 2
+
+
+@pytest.mark.parametrize("mode", [{}, {"stream": True}, {"background": True}], ids=repr)
+@pytest.mark.shows("D.20")
+async def test_a_response_without_an_answer_fails_with_its_reason(gpt_oss: ApiServer, mode: Json) -> None:
+    for _ in range(3):
+        queue_output(gpt_oss, UNSERVED_CALL.format("python"))
+    if not mode:
+        answer = await gpt_oss.post("responses", {"model": "m", "input": "hi"})
+        assert (answer.status, answer.error["code"]) == (500, "invalid_tool_call")
+        return
+    response = await _complete(gpt_oss, **mode)
+    assert (response["status"], response["error"]["code"]) == ("failed", "invalid_tool_call")
+    assert "'python'" in response["error"]["message"]
+
+
+async def _complete(server: ApiServer, **mode: Any) -> Json:
+    """Create a response in this mode and return it once it has ended."""
+    if mode.get("stream"):
+        return await streamed(server)
+    response: Json = await server.create(**mode)
+    async with asyncio.timeout(30):
+        while response["status"] in ("queued", "in_progress"):
+            response = (await server.get(f"responses/{response['id']}")).json()
+    return response
+
+
+async def test_chat_and_messages_continue_after_a_call_that_nobody_serves(gpt_oss: ApiServer) -> None:
+    def queue_outputs() -> None:
+        queue_output(gpt_oss, UNSERVED_CALL.format("python"))
+        queue_output(gpt_oss, OUTPUTS[2])
+
+    chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1000}
+    queue_outputs()
+    (choice,) = (await gpt_oss.post_ok("chat/completions", chat))["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("Warm, at noon.", "stop")
+    assert choice["message"]["reasoning"] == "I compute it.All there."
+    queue_outputs()
+    chunks = chat_oracle.parse_chunks((await gpt_oss.post("chat/completions", {**chat, "stream": True})).body)
+    assert chat_oracle.accumulate(chunks).choices[0].message.content == "Warm, at noon."
+    queue_outputs()
+    assert (await gpt_oss.post_ok("messages", chat))["content"][-1] == {"type": "text", "text": "Warm, at noon."}
+    queue_outputs()
+    answer = await gpt_oss.post("messages", {**chat, "stream": True})
+    anthropic.check_stream(message_events(answer))
+    for _ in range(3):
+        queue_output(gpt_oss, UNSERVED_CALL.format("python"))
+    refused = await gpt_oss.post("chat/completions", chat)
+    assert (refused.status, refused.error["code"]) == (500, "invalid_tool_call")
 
 
 @pytest.mark.parametrize("output", OUTPUTS, ids=["a call", "a preamble and a call", "an answer"])
@@ -299,9 +382,9 @@ async def test_tool_choice_is_enforced(gpt_oss: ApiServer) -> None:
     response = await gpt_oss.create(tools=tools, tool_choice=allowed)
     assert [item["call"] for item in summarise_output(response)] == ["get_weather"]
     queue_output(gpt_oss, OUTPUTS[0])
+    queue_output(gpt_oss, OUTPUTS[2])
     response = await gpt_oss.create(tools=tools, tool_choice="none")
-    # a call of a tool that was not offered is reasoning
-    assert {item["type"] for item in response["output"]} == {"reasoning"}
+    assert [item["type"] for item in response["output"]] == ["reasoning", "reasoning", "message"]
 
 
 async def test_an_answer_follows_the_requested_format(gpt_oss: ApiServer) -> None:

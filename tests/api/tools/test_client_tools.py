@@ -325,7 +325,7 @@ async def test_gpt_oss_calls_a_shell_by_the_name_it_was_trained_with(recipient: 
         assert response["output"][0]["action"]["commands"] == ["ls -l"]
 
 
-@pytest.mark.shows("D2.3")
+@pytest.mark.shows("D.19")
 async def test_a_container_call_is_no_shell_call_unless_a_shell_is_declared() -> None:
     async with run_api(engine=FakeEngine(FakeSettings(level="harmony"))) as server:
         output = "<|channel|>commentary to=container.exec<|message|>{}<|call|>"

@@ -85,6 +85,22 @@ def test_instructions_reach_the_model_with_and_without_tools() -> None:
     assert "<|end|><|start|>developer<|message|># Instructions\n\nNow in French.<|end|><|start|>user" in later
 
 
+@pytest.mark.parametrize(
+    ("offered", "header"),
+    [
+        (("web_search",), "commentary to=functions.web_search <|constrain|>json"),
+        ((), "analysis to=browser.search"),
+    ],
+)
+def test_a_tool_that_is_offered_as_a_function_is_called_as_one(offered: tuple[str, ...], header: str) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "web_search", "arguments": "{}"}}
+    messages = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "tool_calls": [call]})
+    tools = tuple([{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in offered])
+    chat = ChatPrompt(messages, tools, recipients={"web_search": "browser.search"})
+    prompt = decode_tokens(render_harmony(chat, HarmonySettings(today="2026-01-02")).tokens)
+    assert f"<|start|>assistant<|channel|>{header}<|message|>{{}}<|call|>" in prompt
+
+
 def test_functions_are_in_the_developer_message_and_builtins_in_the_system_message() -> None:
     system, developer = render_prompt(user_message(), tools=[WEATHER, TIME], builtins=("python", "browser")).split(
         "<|end|>"

@@ -50,16 +50,13 @@ T = TypeVar("T")
 def render_harmony(chat: ChatPrompt, settings: HarmonySettings) -> TokenPrompt:
     """Render a chat as the token prompt of a gpt-oss model."""
     instructions = [*takewhile(_is_instruction, chat.messages)]
-    builtin_recipients = {
-        name: recipient
-        for name, recipient in chat.recipients.items()
-        if recipient.partition(".")[0] in settings.builtins
-    }
+    functions = {tool["function"]["name"] for tool in chat.tools}
+    other_recipients = {name: recipient for name, recipient in chat.recipients.items() if name not in functions}
     writer = _HarmonyWriter(
         _head_tokens(
             _system_text(settings, bool(chat.tools)), _developer_text(instructions, chat.tools, settings.answer_format)
         ),
-        builtin_recipients,
+        other_recipients,
     )
     writer.write_messages(chat.messages[len(instructions) :], settings.all_turns)
     writer.open_answer(settings)
@@ -126,10 +123,10 @@ def _format_text(answer_format: AnswerFormat) -> str:
 class _HarmonyWriter:
     """Appends Harmony messages to a list of tokens."""
 
-    def __init__(self, head: Sequence[int], builtin_recipients: Mapping[str, str] | None = None) -> None:
-        """`builtin_recipients`: function names → recipients of the tools that the model was trained with."""
+    def __init__(self, head: Sequence[int], other_recipients: Mapping[str, str] | None = None) -> None:
+        """`other_recipients`: names of calls → recipients that are no functions, such as built-in tools."""
         self.tokens = [*head]
-        self._builtin_recipients = builtin_recipients or {}
+        self._other_recipients = other_recipients or {}
         self._vocabulary = load_vocabulary()
 
     def write_messages(self, messages: Sequence[Json], all_turns: bool) -> None:
@@ -181,10 +178,12 @@ class _HarmonyWriter:
                 )
 
     def _resolve_recipient(self, name: str) -> tuple[str, Channel]:
-        """Return recipient and channel of a function; built-in tools are called in the analysis channel."""
+        """Return recipient and channel of a call; other recipients than functions are called in the analysis
+        channel.
+        """
         return (
-            (self._builtin_recipients[name], "analysis")
-            if name in self._builtin_recipients
+            (self._other_recipients[name], "analysis")
+            if name in self._other_recipients
             else (f"{FUNCTIONS_NAMESPACE}.{name}", "commentary")
         )
 

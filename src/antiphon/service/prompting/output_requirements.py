@@ -6,7 +6,8 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from antiphon.agent.output_rules import Key, OutputFormat, OutputRules, ToolRule, Violation
-from antiphon.core.prompt import ChatPrompt, Json, Prompt
+from antiphon.core.prompt import ChatPrompt, Json, Prompt, TokenPrompt
+from antiphon.core.truncated_json import parse_object
 from antiphon.errors import BadRequest, InvalidValue
 from antiphon.parsers.base import Parser
 from antiphon.parsers.calls.grammar import strip_lookaround
@@ -19,7 +20,8 @@ from antiphon.render.harmony.system import EnforcedParts, list_required_tools
 from antiphon.render.messages import RenderedChat
 from antiphon.render.tools.client_tools import accepted_schema
 from antiphon.render.tools.declarations import anchor_pattern
-from antiphon.render.tools.offered_tools import OfferedTool, OfferedTools
+from antiphon.render.tools.offered_tools import OfferedTool, OfferedTools, make_offered_name
+from antiphon.render.transcript import RenderedCall, Transcript
 from antiphon.service.model_io.adapter import ModelAdapter, OutputSpec
 
 
@@ -101,7 +103,8 @@ def _tool_key(offer: OfferedTool) -> Key:
 class RetryPromptBuilder:
     """Builds the prompt of a retry: the same chat with the model's answer and the violation appended.
 
-    The original prompt is used if the chat template rejects the longer chat.
+    Calls that nobody serves are repeated as calls, with the violation as their output. The original prompt is used if
+    the chat template rejects the longer chat.
     """
 
     def __init__(self, chat: ChatPrompt, adapter: ModelAdapter, output_spec: OutputSpec, prompt: Prompt) -> None:
@@ -117,12 +120,24 @@ class RetryPromptBuilder:
         return self._build(violation)
 
     def _build(self, violation: Violation) -> tuple[Prompt, Parser]:
-        answer = {"role": "assistant", "content": violation.output or "(nothing)"}
-        messages = (*self._chat.messages, answer, {"role": "user", "content": violation.feedback})
-        chat, output_spec = replace(self._chat, messages=messages), self._output_spec
+        chat, output_spec = self._extend_chat(violation), self._output_spec
         try:
             prompt = self._adapter.render(chat, lambda: self._now)
             output_spec = self._adapter.make_output_spec(chat, prompt)
         except BadRequest:
             prompt = self._prompt
         return prompt, output_spec.parser(prompt, output_spec.parser_options)
+
+    def _extend_chat(self, violation: Violation) -> ChatPrompt:
+        transcript, recipients = Transcript("tools" in self._adapter.honours), dict(self._chat.recipients)
+        for number, call in enumerate(violation.calls):
+            name, arguments = make_offered_name(call.name, None, ()), call.arguments
+            recipients[name] = call.name
+            # engines reject arguments that are not an object; gpt-oss writes code as it is
+            if not isinstance(self._prompt, TokenPrompt) and parse_object(arguments) is None:
+                arguments = "{}"
+            transcript.add_call(RenderedCall(f"unserved_{number}", name, arguments), violation.feedback, "")
+        if not violation.calls:
+            transcript.add_assistant(violation.output or "(nothing)", "")
+            transcript.add_message("user", violation.feedback)
+        return replace(self._chat, messages=(*self._chat.messages, *transcript.finish()), recipients=recipients)

@@ -133,18 +133,16 @@ class _PromptFitter(Struct, eq=False):
         """Build the call of a prompt that fits. `tokens`: of the prompt, if they were counted."""
         target, request, offered = self.target, self.request, chat.offered
         output_spec = self.adapter.make_output_spec(chat.prompt, prompt)
-        rules, retry_policy = find_rules(request, chat, output_spec.enforced), None
-        if rules is not None:
+        if (rules := find_rules(request, chat, output_spec.enforced)) is not None:
             await check_grammars(rules, request)
-            retry_prompts = RetryPromptBuilder(chat.prompt, self.adapter, output_spec, prompt)
-            retry_policy = RetryPolicy(rules=rules, render_retry=retry_prompts)
+        retry_prompts = RetryPromptBuilder(chat.prompt, self.adapter, output_spec, prompt)
         return PreparedPrompt(
             engine=target.served.engine,
             generation=self._make_generation(prompt, tokens, output_spec),
             parser=output_spec.parser(prompt, output_spec.parser_options),
             parser_options=output_spec.parser_options,
             tool_resolver=ToolCallResolver(offered.offers, request.parallel_tool_calls),
-            retry_policy=retry_policy,
+            retry_policy=RetryPolicy(rules=rules, render_retry=retry_prompts),
             ignored=(*offered.ignored, *self._list_ignored()),
             unlisted_servers=offered.unlisted,
             tokens=tokens,
