@@ -75,8 +75,8 @@ RULES = f"""
 
 - Output that is not a call is text and passed on unchanged. This includes a marker without a call after it, and
   everything that only resembles a call.
-- Formats with a marker accept any name after it. A call of a tool that the request did not offer is dropped and
-  counted.
+- Formats with a marker accept any name after it. A call of a tool that the request did not offer leaves no item; the
+  model [gets an error](structured-output.md#asking-again) if it called nothing else.
 - Formats without a marker accept only names of offered tools, and only if the output begins with the call. A call that
   a model quotes within a sentence stays text.
 - An output may contain several calls, with text before, between and after them. White space between calls is dropped.

@@ -25,7 +25,7 @@ from antiphon.agent.run_tracer import RunTracer
 from antiphon.agent.timeouts import Timeouts, Watchdog
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.encrypted_reasoning import Encrypt
-from antiphon.core.prompt import Chunk, GenerationRequest
+from antiphon.core.prompt import Chunk, GenerationRequest, TokenCounts
 from antiphon.engines.base import Engine, PushStream
 from antiphon.errors import AntiphonError, Internal
 from antiphon.parsers.base import AnswerEnded, Parser
@@ -34,6 +34,10 @@ from antiphon.tools.base import Rewriter
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+EmitText = Callable[[str], Awaitable[None]]
+# Writes a summary of the reasoning piece by piece and returns the tokens of its model calls. Failures are not raised.
+Summarise = Callable[[str, EmitText], Awaitable[TokenCounts]]
 
 
 class ModelCall(Struct, frozen=True, kw_only=True):
@@ -44,6 +48,7 @@ class ModelCall(Struct, frozen=True, kw_only=True):
     parser: Parser
     resolver: ToolCallResolver
     summarise_reasoning: bool = False  # emit reasoning as a summary
+    write_summary: Summarise | None = None  # writes summaries of the reasoning; None: the model is not asked for any
     encrypt_reasoning: Encrypt | None = None  # also emit reasoning encrypted; None: not requested
     retry_policy: RetryPolicy | None = None  # rules for the output and retries; None: no rules
     ticket: Ticket | None = None

@@ -1,7 +1,8 @@
 """Adds a summary and encrypted content to the reasoning of a model, as far as the request includes them.
 
-Open models write no summary of their own, so the reasoning itself is emitted as the summary. It is encrypted once, when
-a delta follows that closes its item.
+Open models write no summary of their own, so by default the reasoning itself is emitted as the summary. With
+--reasoning-summaries model it writes one (reasoning_summaries.py). Reasoning is encrypted once, when a delta follows
+that closes its item.
 """
 
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ from antiphon.core.deltas import (
 from antiphon.core.encrypted_reasoning import Encrypt
 
 # Deltas that close an open reasoning item in the emitter. A late CallDone does not.
-_CLOSING_DELTAS = frozenset({Text, Refusal, Citation, CallStarted, Break, ItemAdded})
+CLOSING_DELTAS = frozenset({Text, Refusal, Citation, CallStarted, Break, ItemAdded})
 
 
 class ReasoningFilter:
@@ -42,7 +43,7 @@ class ReasoningFilter:
             if type(delta) is ReasoningDelta or type(delta) is Summary:
                 self._add(delta, out)
             else:
-                if self.open and type(delta) in _CLOSING_DELTAS:
+                if self.open and type(delta) in CLOSING_DELTAS:
                     out += self.finish()
                 out.append(delta)
         return out

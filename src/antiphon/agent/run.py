@@ -7,6 +7,7 @@ terminal event of a stored response is emitted only after the end is stored.
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import time
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from antiphon.agent.engine_stream import EngineStream, ModelCall, catch_errors
 from antiphon.agent.model_call_run import ModelCallRun, Sink
 from antiphon.agent.output_gate import RetryOutcome
 from antiphon.agent.output_rules import Reason
+from antiphon.agent.reasoning_summaries import ReasoningSummariser
 from antiphon.agent.recovery import Checkpoint
 from antiphon.agent.tool_loop import ToolLoop, ToolLoopLimits, TurnPolicy
 from antiphon.core.deltas import Delta
@@ -27,6 +29,7 @@ from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.response import Response
 
+T = TypeVar("T")
 EventSink = Sink[Event]
 
 _ENDINGS: dict[FinishKind | None, ResponseEnding] = {
@@ -72,6 +75,7 @@ class Run:
         self._store_end = store_end
         self._strategy = strategy
         self._turn_counts: list[TokenCounts] = []
+        self._summary_counts: list[TokenCounts] = []  # of calls that summarised reasoning
         self._tracer = None if call.new_tracer is None else call.new_tracer(emitter.response.id)
         self.stream = EngineStream(call)
         # rule violations of the output and how each was handled
@@ -176,10 +180,20 @@ class Run:
         emitter = self._emitter
         if is_first and not emitter.suppress_events and (pending := emit(emitter.emit_created())) is not None:
             await pending
-        model_run = ModelCallRun(call, self.stream, emitter.feed, emitter.feed_text, tracer=self._tracer)
+        summariser = None if call.write_summary is None else ReasoningSummariser(call.write_summary, emitter.feed, emit)
+        if summariser is None:
+            model_run = ModelCallRun(call, self.stream, emitter.feed, emitter.feed_text, tracer=self._tracer)
+        else:
+            emit = summariser.emit
+            model_run = ModelCallRun(call, self.stream, summariser.feed, summariser.feed, tracer=self._tracer)
         try:
             await model_run.drive(emit, emitter.emit_in_progress if is_first else None)
+            if summariser is not None:
+                await self._await_between_turns(summariser.finish())
         finally:
+            if summariser is not None:
+                await summariser.close()
+                self._summary_counts += summariser.counts
             self._turn_counts += model_run.attempt_counts
             self.chunk_count += model_run.chunk_count
             self.retry_outcomes += model_run.retry_outcomes
@@ -244,19 +258,21 @@ class Run:
             if (pending := emit(events)) is not None:
                 await pending
 
-    async def _await_between_turns(self, work: Awaitable[ModelCall | None]) -> ModelCall | None:
+    async def _await_between_turns(self, work: Awaitable[T]) -> T:
         """Await work between two turns; it counts towards the total timeout of the run."""
         with self.stream, self.stream.suspend_idle_timeout():
             return await work
 
     def _finish(self, ending: ResponseEnding) -> list[Event]:
-        turn_counts = self._turn_counts
+        turn_counts, summary_counts = self._turn_counts, self._summary_counts
         self.ending, self.ended_at = ending, time()
-        self.counts = turn_counts[0] if len(turn_counts) == 1 else sum_counts(turn_counts)
+        is_single = len(turn_counts) == 1 and not summary_counts
+        self.counts = turn_counts[0] if is_single else sum_counts([*turn_counts, *summary_counts])
         self.stream.release_slot()
         # engines do not count the tokens of interrupted calls
         has_usage = ending.status == "completed" or self.counts != _NO_COUNTS
-        events = self._emitter.finish(ending, usage_from_counts(turn_counts) if has_usage else None, int(self.ended_at))
+        usage = usage_from_counts(turn_counts, summary_counts) if has_usage else None
+        events = self._emitter.finish(ending, usage, int(self.ended_at))
         if self._tracer is not None:
             self._tracer.end(ending.status, self.response.model, self.counts, ending.error)
         return events

@@ -124,6 +124,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         return self.on_loopback and not self.api_key and self.api_key_file is None
 
 
+ReasoningSummaries = Literal["thought", "model"]
+
+
 class InferenceSettings(Struct, frozen=True, kw_only=True):
     """Models, engines, and the time limits of generation."""
 
@@ -206,6 +209,11 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
         "Retries when the model stops without an answer, or does not return a required tool call or the required"
         " output format.",
     ] = 2
+    reasoning_summaries: Annotated[
+        ReasoningSummaries,
+        "What a client gets as the summary of reasoning: `thought` is the reasoning itself, `model` a summary that the"
+        " model writes in one more request for each reasoning item.",
+    ] = "thought"
     cache_dir: Annotated[Path, "Folder for downloaded models.", "$XDG_CACHE_HOME/antiphon"] = field(
         default_factory=cache_home
     )

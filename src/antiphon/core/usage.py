@@ -1,4 +1,4 @@
-"""Token counts of each turn → the usage of a Response. Totals are sums over the turns."""
+"""Token counts of each turn → the usage of a Response."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -20,11 +20,11 @@ def sum_counts(turns: Sequence[TokenCounts]) -> TokenCounts:
     return TokenCounts(**{name: sum(_list_counts(turns, name)) for name in TokenCounts.__struct_fields__})
 
 
-def usage_from_counts(turns: Sequence[TokenCounts]) -> Usage:
+def usage_from_counts(turns: Sequence[TokenCounts], others: Sequence[TokenCounts] = ()) -> Usage:
     """Build the usage. A single turn has no per-turn lists: they would repeat the totals, and some clients expect every
-    detail to be a number.
+    detail to be a number. `others`: calls beside the turns, such as summaries, which are part of the totals.
     """
-    total = turns[0] if len(turns) == 1 else sum_counts(turns)
+    total = turns[0] if len(turns) == 1 and not others else sum_counts([*turns, *others])
     inputs = InputTokensDetails(cached_tokens=total.cached_tokens)
     outputs = OutputTokensDetails(reasoning_tokens=total.reasoning_tokens)
     if len(turns) != 1:

@@ -205,4 +205,5 @@ def _planner_settings(
         make_tracer=make_tracer,
         unserved_tools=tools.unserved_tools,
         cache_key_use=config.compatibility.prompt_cache_key,
+        reasoning_summaries=inference.reasoning_summaries,
     )

@@ -106,12 +106,19 @@ async def test_a_chat_continues_with_the_output_of_a_tool_call() -> None:
     assert prompt.messages[1]["tool_calls"][0]["id"] == prompt.messages[2]["tool_call_id"] == call["id"]
 
 
-async def test_a_call_of_an_undeclared_tool_is_dropped() -> None:
+async def test_the_model_sees_an_error_for_a_call_of_an_undeclared_tool() -> None:
     async with run_api() as server:
-        server.engine.says(CallStarted(0, "rm"), CallDelta(0, "{}"), CallDone(0))
+        server.engine.says(CallStarted(0, "rm -r"), CallDelta(0, "not JSON"), CallDone(0))
+        server.engine.says(Text("I cannot."))
         body = await create_chat(server, tools=[WEATHER])
-    assert body["choices"][0]["message"] == {"role": "assistant", "content": "", "refusal": None}
+        prompt = server.engine.seen[-1].prompt
+    assert body["choices"][0]["message"] == {"role": "assistant", "content": "I cannot.", "refusal": None}
     assert body["choices"][0]["finish_reason"] == "stop"
+    assert isinstance(prompt, ChatPrompt)
+    (call,) = prompt.messages[-2]["tool_calls"]
+    assert (call["function"]["name"][:6], call["function"]["arguments"]) == ("rm_-r_", "{}")
+    assert prompt.messages[-1]["tool_call_id"] == call["id"]
+    assert "not available" in prompt.messages[-1]["content"]
 
 
 async def test_legacy_functions_yield_a_function_call() -> None:

@@ -264,7 +264,7 @@ async def test_a_failed_or_empty_summary_is_an_error() -> None:
             answer = await server.post("responses/compact", {"model": "fake", "input": "hi"})
             assert (answer.status, answer.error["message"]) == (status, error.message)
         server.engine.says(ReasoningDelta("hm"), finish="length")
-        server.engine.says(ReasoningDelta("hm"), Text("  "))
+        server.engine.says(Text("  "))
         answer = await server.post("responses/compact", {"model": "fake", "input": "hi"})
         assert (answer.status, answer.error["code"]) == (500, "server_error")
         assert server.engine.running == 0

@@ -20,7 +20,7 @@ from antiphon.agent.run import MultiTurn
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_loop import ToolLoopLimits
-from antiphon.config.areas import CacheKeyUse, UnservedTools
+from antiphon.config.areas import CacheKeyUse, ReasoningSummaries, UnservedTools
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.emitter.emitter import Emitter, EventLog
 from antiphon.core.emitter.event_log import LogEntry
@@ -64,6 +64,7 @@ from antiphon.service.prompting.prepared_request import (
 )
 from antiphon.service.prompting.raw_prompts import prepare_prompt
 from antiphon.service.tool_loop.compaction import allow_truncation, make_compaction_step
+from antiphon.service.tool_loop.reasoning_summaries import SummaryWriter
 from antiphon.service.tool_loop.response_turns import TurnContext, build_turns
 from antiphon.service.tool_loop.toolkit import Toolkit
 
@@ -86,6 +87,7 @@ class PlannerSettings(Struct, frozen=True, kw_only=True):
     policy: RequestPolicy = RequestPolicy()
     unserved_tools: UnservedTools = "auto"
     cache_key_use: CacheKeyUse = "route"
+    reasoning_summaries: ReasoningSummaries = "thought"
 
 
 class Continuation(Struct, frozen=True, kw_only=True):
@@ -337,6 +339,9 @@ class Planner:
         self, tenant: str, request: CreateResponse, prepared: PreparedPrompt, ticket: Ticket | None
     ) -> ModelCall:
         encrypts_reasoning = "reasoning.encrypted_content" in request.include
+        style = request.reasoning.summary or request.reasoning.generate_summary
+        # several choices are ordered at their end, when no item is open for a summary
+        by_model = self._settings.reasoning_summaries == "model" and (request.n or 1) == 1
         return ModelCall(
             engine=prepared.engine,
             generation=prepared.generation,
@@ -345,7 +350,8 @@ class Planner:
             retry_policy=None
             if prepared.retry_policy is None
             else replace(prepared.retry_policy, max_retries=self._settings.output_retries),
-            summarise_reasoning=bool(request.reasoning.summary or request.reasoning.generate_summary),
+            summarise_reasoning=bool(style) and not by_model,
+            write_summary=SummaryWriter(self, tenant, request, style).write if style and by_model else None,
             encrypt_reasoning=self._keyring.make_encrypter(tenant) if encrypts_reasoning else None,
             ticket=ticket,
             timeouts=self._settings.timeouts,
