@@ -5,6 +5,7 @@ import pytest
 from antiphon.core.prompt import Grammar, JsonObject, JsonSchema, StructuralTag
 from antiphon.engines.llamacpp.wire import UNCONSTRAINED, LlamaCppConstraint, to_llamacpp_constraint
 from antiphon.errors import UnsupportedParameter
+from antiphon.protocol.schemas.schema_edits import MAX_TEXT
 
 
 def get_schema(constraint: JsonObject | JsonSchema) -> dict[str, object]:
@@ -30,7 +31,7 @@ def test_only_unknown_formats_are_dropped() -> None:
         }
     }
     assert get_schema(JsonSchema(source))["properties"] == {
-        "format": {"type": "string"},
+        "format": {"type": "string", "maxLength": MAX_TEXT},
         "when": {"anyOf": [{"format": "date-time"}, {}]},
         "fixed": {"const": {"format": "uri"}},
     }

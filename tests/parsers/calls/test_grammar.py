@@ -3,12 +3,14 @@
 Covers `parsers/calls/base.py` and `parsers/calls/registry.py`.
 """
 
+import json
 from typing import Any
 
 import pytest
 
 from antiphon.core.deltas import CallDelta, CallStarted
-from antiphon.core.prompt import Json
+from antiphon.core.prompt import Json, JsonSchema
+from antiphon.engines.llamacpp.wire import to_llamacpp_constraint
 from antiphon.parsers.calls.base import CallShape, GrammarRequest, ReasoningPrefix, TextPiece
 from antiphon.parsers.calls.grammar import JSON_LIST, strip_lookaround, write_grammar
 from antiphon.parsers.calls.registry import FORMATS, load_format
@@ -121,6 +123,26 @@ def test_a_structured_answer_may_replace_a_call(thinking: ReasoningPrefix | None
 def test_whitespace_is_limited() -> None:
     assert not is_accepted(None, '{"city":' + " " * 5 + '"Rome"}', answer=PARAMETERS, tools={})
     assert not is_accepted(None, '{"city": "Rome"}' + "\n" * 5, answer=PARAMETERS, tools={})
+
+
+@pytest.mark.shows("D.20")
+@pytest.mark.parametrize(
+    ("kind", "accepted", "rejected"),
+    [
+        ("integer", ["0", "-12", "9007199254740991"], ["9007199254740992", "1" * 100]),
+        ("number", ["0", "3.14", "-0.5", "0.123456789", "1234567.5"], ["1" * 100, "0." + "3" * 10]),
+        ("string", ['""', '"Grüße, 😀"', f'"{"a" * 65536}"'], [f'"{"a" * 65537}"']),
+    ],
+)
+def test_values_without_bounds_end_in_every_grammar(kind: str, accepted: list[str], rejected: list[str]) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": kind}}, "required": ["a"]}
+    tools = {"f": {"type": "function", "function": {"name": "f", "parameters": schema}}}
+    json_schema = f"start: %json {json.dumps(to_llamacpp_constraint(JsonSchema(schema)).schema)}"
+    for text in (*accepted, *rejected):
+        expected = text in accepted
+        assert is_accepted(None, f'{{"a": {text}}}', answer=schema, tools={}) is expected
+        assert is_accepted(JSON_LIST, f'[{{"name": "f", "parameters": {{"a": {text}}}}}]', tools=tools) is expected
+        assert (not find_mismatch(json_schema, f'{{"a":{text}}}')) is expected
 
 
 def test_patterns_with_lookaround_are_not_enforced() -> None:

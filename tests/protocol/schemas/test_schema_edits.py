@@ -1,9 +1,12 @@
-"""Keywords of a schema are edited at every depth, but not in instances; references are JSON pointers."""
+"""Keywords of a schema are edited at every depth, but not in instances; unbounded values get bounds; references are
+JSON pointers.
+"""
 
 import pytest
 from msgspec import UNSET, UnsetType
 
-from antiphon.protocol.schemas.schema_edits import edit_keywords, find_reference
+from antiphon.core.prompt import Json
+from antiphon.protocol.schemas.schema_edits import MAX_NUMBER, MAX_TEXT, bound_values, edit_keywords, find_reference
 
 
 def drop_format(keyword: str, value: str) -> str | UnsetType:
@@ -18,6 +21,34 @@ def test_keywords_are_edited_at_every_depth_but_not_in_instances() -> None:
         "additionalProperties": False,
     }
     assert edit_keywords(schema, drop_format) == {**schema, "anyOf": [{"type": "string"}, {"items": {}}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "bounds"),
+    [
+        ({"type": "integer"}, {"minimum": -MAX_NUMBER, "maximum": MAX_NUMBER}),
+        ({"type": "integer", "minimum": 1}, {"maximum": MAX_NUMBER}),
+        ({"type": "integer", "exclusiveMaximum": 0}, {"minimum": -MAX_NUMBER}),
+        ({"type": "integer", "minimum": 10**20}, {}),
+        ({"type": "integer", "maximum": -(10**20)}, {}),
+        ({"type": "number"}, {"minimum": -MAX_NUMBER, "maximum": MAX_NUMBER, "multipleOf": 1e-9}),
+        ({"type": "number", "minimum": 0, "maximum": 1, "multipleOf": 0.01}, {}),
+        ({"type": "string"}, {"maxLength": MAX_TEXT}),
+        ({"type": "string", "minLength": 10**6}, {"maxLength": 10**6}),
+        ({"type": "string", "maxLength": 10**6}, {}),
+        ({"type": "string", "pattern": "a+"}, {}),
+        ({"type": "string", "format": "date"}, {}),
+        ({"type": ["string", "null"]}, {"maxLength": MAX_TEXT}),
+        ({"type": "integer", "enum": [10**20]}, {}),
+        ({"type": "boolean"}, {}),
+        ({}, {}),
+    ],
+)
+def test_values_without_bounds_get_some_at_every_depth(schema: Json, bounds: Json) -> None:
+    assert bound_values(schema) == {**schema, **bounds}
+    whole = {"properties": {"type": schema, "maximum": {"anyOf": [schema]}}, "const": {"type": "string"}}
+    bounded = {"type": {**schema, **bounds}, "maximum": {"anyOf": [{**schema, **bounds}]}}
+    assert bound_values(whole) == {**whole, "properties": bounded}
 
 
 POINTED_SCHEMA = {"$defs": {"a/b": {"c~d": 1}}, "anyOf": [True, {"const": 2}]}

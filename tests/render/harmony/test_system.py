@@ -8,6 +8,7 @@ import pytest
 
 from antiphon.core.history.history import make_history
 from antiphon.core.prompt import ChatPrompt, Grammar, JsonObject, JsonSchema, StructuralTag
+from antiphon.protocol.schemas.schema_edits import MAX_TEXT
 from antiphon.render.content import AttachmentLookup
 from antiphon.render.harmony.system import ALL_ENFORCED as ALL_HELD
 from antiphon.render.harmony.system import ConstraintKind, HarmonyConstraint, derive_constraint, list_required_tools
@@ -90,6 +91,7 @@ def test_a_format_with_tools_is_enforced_only_by_a_grammar() -> None:
     assert isinstance(constraint, Grammar)
     assert constraint.definition.splitlines()[0] == "start: thought* preamble* (call_0 | answer)"
     assert " to=functions.get_weather" in constraint.definition
+    assert constraint.definition.count(f'"maxLength":{MAX_TEXT}') == 2  # of the argument and of the answer
 
 
 @pytest.mark.parametrize("kind", ["lark", "tag"])

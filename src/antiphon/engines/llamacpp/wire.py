@@ -30,7 +30,7 @@ from antiphon.engines.base import clamp_logprob, clamp_token_count
 from antiphon.engines.client import EngineHttpError
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue, UnsupportedParameter
 from antiphon.protocol.schemas.grammars import escape_lark_regex
-from antiphon.protocol.schemas.schema_edits import edit_keywords
+from antiphon.protocol.schemas.schema_edits import bound_values, edit_keywords
 from antiphon.protocol.types.parts import Logprob
 
 SUPPORTED_FIELDS = frozenset({
@@ -113,7 +113,8 @@ def to_llamacpp_constraint(constraint: Constraint | None) -> LlamaCppConstraint:
         case JsonObject():
             return LlamaCppConstraint(schema=_set_guidance_options({"type": "object"}, strict=True))
         case JsonSchema(schema=schema, strict=strict):
-            return LlamaCppConstraint(schema=_set_guidance_options(edit_keywords(schema, _drop_unknown_format), strict))
+            bounded = bound_values(edit_keywords(schema, _drop_unknown_format))
+            return LlamaCppConstraint(schema=_set_guidance_options(bounded, strict))
         case Grammar(syntax=syntax, definition=definition):
             return LlamaCppConstraint(grammar=_to_grammar(syntax, definition))
         case StructuralTag():

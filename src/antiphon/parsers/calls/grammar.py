@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from antiphon.core.prompt import Grammar, Json
 from antiphon.parsers.calls.base import CallShape, GrammarRequest, ReasoningPrefix
-from antiphon.protocol.schemas.schema_edits import edit_keywords
+from antiphon.protocol.schemas.schema_edits import bound_values, edit_keywords
 
 MAX_CALLS: Final = 8  # consecutive calls; small models may not stop by themselves
 _JSON_OPTIONS: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": True}
@@ -117,7 +117,7 @@ def _exclude(marker: str) -> str:
 
 
 def _render_instance(schema: Json) -> str:
-    return f"%json {json.dumps({**strip_lookaround(schema), 'x-guidance': _JSON_OPTIONS})}"
+    return f"%json {json.dumps({**bound_values(strip_lookaround(schema)), 'x-guidance': _JSON_OPTIONS})}"
 
 
 def strip_lookaround(schema: Any) -> Any:

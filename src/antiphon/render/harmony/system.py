@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from antiphon.core.harmony import CALL, CHANNEL, CONSTRAIN, END, FUNCTIONS_NAMESPACE, MESSAGE, START
 from antiphon.core.prompt import ChatPrompt, Constraint, Grammar, Json, JsonObject, JsonSchema, StructuralTag
+from antiphon.protocol.schemas.schema_edits import bound_values
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonObjectFormat, JsonSchemaFormat
 
@@ -230,7 +231,7 @@ def _call_rule(rule: str, function: Json) -> Iterable[str]:
 
 def _json_rule(schema: Json) -> str:
     """Match a JSON value without white space, because a model may emit white space endlessly."""
-    return f"%json {_to_json({**schema, 'x-guidance': {'whitespace_flexible': False}})}"
+    return f"%json {_to_json({**bound_values(schema), 'x-guidance': {'whitespace_flexible': False}})}"
 
 
 def build_structural_tag(
