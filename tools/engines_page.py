@@ -54,6 +54,12 @@ rejected, because URLs end up in logs. The key is sent only to the engine that t
 followed.
 
 With `--model`, only the named models of an engine are served; without it, all models that the engine lists.
+
+The built-in model, `smollm2-135m-instruct`, has defaults with which its answers end: `temperature` 0.4, `top_p` 0.9,
+`repetition_penalty` 1.05 and `max_output_tokens` 512. They apply to what a request leaves open, except in
+`/v1/completions`, and the Response contains the values that apply; `--default-output-tokens` takes precedence over the
+last one. Other GGUF files have no such defaults: without `max_output_tokens` a model that does not stop fills its
+context.
 """
 
 LEVELS = """\

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL
 from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment, run_antiphon
 from tests.support.server_process import run_server
 
@@ -111,19 +112,20 @@ def test_flags_variables_and_the_file_reach_the_server(tmp_path: Path) -> None:
     assert line["address"].startswith("http://127.0.0.1:")
 
 
-@pytest.mark.shows("I.1", "I.2")
+@pytest.mark.shows("C1.5", "I.1", "I.2")
 @pytest.mark.real_model
 @pytest.mark.timeout(400)
 def test_a_real_model_answers_with_no_settings_at_all(tmp_path: Path) -> None:
-    """The chat is interrupted at its first text, since a small model may write until its context is full; a request
-    with a token limit shows a complete answer.
-    """
+    """The chat is interrupted at its first text. The defaults of the model end the other answer."""
     with run_server(ready_seconds=300) as server:
         assert read_chat_until_first_text(tmp_path, server.url, "Count from 1 to 1000.")
         model = json.loads(server.get("/v1/models")[1])["data"][0]["id"]
-        status, body = server.post({"model": model, "input": "Say hello.", "max_output_tokens": 16})
+        status, body = server.post({"model": model, "input": "Say hello."})
     assert status == 200, body
-    (message,) = json.loads(body)["output"]
+    response, defaults = json.loads(body), DEFAULT_MODEL.sampling
+    assert (response["temperature"], response["top_p"]) == (defaults.temperature, defaults.top_p)
+    assert response["usage"]["output_tokens"] <= response["max_output_tokens"] == defaults.max_tokens
+    (message,) = response["output"]
     assert message["content"][0]["text"].strip()
 
 

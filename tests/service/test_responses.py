@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ReasoningDelta, Text
-from antiphon.core.prompt import ChatPrompt, ParserChoice, TextPrompt, TokenCounts
+from antiphon.core.prompt import ChatPrompt, ParserChoice, Sampling, TextPrompt, TokenCounts
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, ContextTooLong, MissingParameter, ModelNotFound, Unavailable, UnsupportedParameter
@@ -90,10 +90,38 @@ async def test_store_is_echoed_false_where_nothing_is_stored(engine: FakeEngine)
 @pytest.mark.shows("C1.1")
 async def test_the_operator_caps_and_defaults_the_length_of_answers(engine: FakeEngine) -> None:
     responses = make_responses(engine, OutputTokenLimits(default=5, maximum=8))
-    for requested, expected, echoed in ((None, 5, None), (3, 3, 3), (100, 8, 8)):
+    for requested, expected in ((None, 5), (3, 3), (100, 8)):
         response = await create_response(responses, max_output_tokens=requested)
-        assert engine.seen[-1].sampling.max_tokens == expected
-        assert response.max_output_tokens == echoed
+        assert engine.seen[-1].sampling.max_tokens == response.max_output_tokens == expected
+
+
+class EngineWithDefaults(FakeEngine):
+    async def capabilities(self, model: str) -> Capabilities:
+        defaults = Sampling(max_tokens=40, temperature=0.2, top_p=0.9, repetition_penalty=1.1)
+        return replace(await super().capabilities(model), default_sampling=defaults)
+
+
+@pytest.mark.shows("C1.5")
+async def test_defaults_of_the_model_apply_to_what_the_request_leaves_open_and_are_echoed() -> None:
+    responses = make_responses(engine := EngineWithDefaults())
+    response = await create_response(responses)
+    assert (response.temperature, response.top_p, response.max_output_tokens) == (0.2, 0.9, 40)
+    assert response.repetition_penalty is msgspec.UNSET
+    expected = Sampling(max_tokens=40, temperature=0.2, top_p=0.9, repetition_penalty=1.1)
+    assert engine.seen[-1].sampling == expected
+    sent = {"temperature": 1.0, "max_output_tokens": 50, "repetition_penalty": 1.0}
+    response = await create_response(responses, **sent)
+    assert (response.temperature, response.top_p, response.max_output_tokens) == (1.0, 0.9, 50)
+    assert engine.seen[-1].sampling == Sampling(max_tokens=50, temperature=1.0, top_p=0.9, repetition_penalty=1.0)
+
+
+@pytest.mark.shows("C1.5")
+@pytest.mark.parametrize(("limits", "tokens"), [({"default": 60}, 60), ({"maximum": 30}, 30), ({}, 40)])
+async def test_limits_of_the_operator_take_precedence_over_the_default_of_the_model(
+    limits: dict[str, int], tokens: int
+) -> None:
+    responses = make_responses(EngineWithDefaults(), OutputTokenLimits(**limits))
+    assert (await create_response(responses)).max_output_tokens == tokens
 
 
 @pytest.mark.shows("A.30")

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from antiphon.core.prompt import ChatTemplate, Chunk, GenerationRequest, ParserChoice, Prompt
+from antiphon.core.prompt import ChatTemplate, Chunk, GenerationRequest, ParserChoice, Prompt, Sampling
 from antiphon.errors import UnsupportedParameter
 
 PromptLevel = Literal["chat", "text", "tokens"]
@@ -58,6 +58,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     needs_control_escape: bool = (
         False  # the engine renders chats and parses control tokens in any text, so text has to be escaped
     )
+    default_sampling: Sampling = Sampling()  # of requests that set no values of their own
     architecture: str | None = None  # architecture of the model as its file or engine names it ("qwen2", "gpt-oss", …)
     parser_choice: ParserChoice = ParserChoice()  # the operator's choice of parsers for raw output
     unsupported_reasons: dict[str, str] = {}  # unsupported field → reason, for error messages

@@ -5,7 +5,6 @@ import pytest
 from antiphon.core.prompt import Grammar, JsonObject, JsonSchema, StructuralTag
 from antiphon.engines.llamacpp.wire import UNCONSTRAINED, LlamaCppConstraint, to_llamacpp_constraint
 from antiphon.errors import UnsupportedParameter
-from antiphon.protocol.schemas.schema_edits import MAX_TEXT
 
 
 def get_schema(constraint: JsonObject | JsonSchema) -> dict[str, object]:
@@ -31,7 +30,7 @@ def test_only_unknown_formats_are_dropped() -> None:
         }
     }
     assert get_schema(JsonSchema(source))["properties"] == {
-        "format": {"type": "string", "maxLength": MAX_TEXT},
+        "format": {"type": "string"},
         "when": {"anyOf": [{"format": "date-time"}, {}]},
         "fixed": {"const": {"format": "uri"}},
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from antiphon.core.prompt import ChatPrompt, Chunk, JsonObject, JsonSchema, Segment, TextPrompt, TokenPrompt
+from antiphon.core.prompt import ChatPrompt, Chunk, JsonObject, JsonSchema, Sampling, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.errors import ContextTooLong, EngineFailed, InvalidValue, ModelNotFound, StartupError
 from tests.engines.gguf_files import make_gguf
@@ -37,6 +37,7 @@ async def test_capabilities_are_read_from_the_header(engine: LlamaCpp) -> None:
         2,
         True,
     )
+    assert capabilities.default_sampling == Sampling()  # only known models have defaults
     assert capabilities.template is not None
     assert capabilities.template.bos == "<|im_start|>"
     assert "add_generation_prompt" in capabilities.template.source

@@ -137,7 +137,7 @@ def test_whitespace_is_limited() -> None:
 def test_values_without_bounds_end_in_every_grammar(kind: str, accepted: list[str], rejected: list[str]) -> None:
     schema = {"type": "object", "properties": {"a": {"type": kind}}, "required": ["a"]}
     tools = {"f": {"type": "function", "function": {"name": "f", "parameters": schema}}}
-    json_schema = f"start: %json {json.dumps(to_llamacpp_constraint(JsonSchema(schema)).schema)}"
+    json_schema = f"start: %json {json.dumps(to_llamacpp_constraint(JsonSchema(schema), bounded=True).schema)}"
     for text in (*accepted, *rejected):
         expected = text in accepted
         assert is_accepted(None, f'{{"a": {text}}}', answer=schema, tools={}) is expected

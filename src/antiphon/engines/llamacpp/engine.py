@@ -278,6 +278,8 @@ class LlamaCpp(Engine):
         launch = self._build_launch_spec(path, header, pooling)
         model = model_class(source.id, header, launch, self.settings.load_timeout, self.settings.idle_timeout)
         model.parser_choice = self.settings.reads
+        if isinstance(file, KnownModel):
+            model.default_sampling = file.sampling
         return model
 
     def _build_launch_spec(self, path: Path, header: GgufHeader, pooling: int | None) -> LaunchSpec:

@@ -22,6 +22,7 @@ from antiphon.core.prompt import (
     GenerationRequest,
     ParserChoice,
     Prompt,
+    Sampling,
     Segment,
     TextPrompt,
     TokenPrompt,
@@ -116,6 +117,7 @@ class LocalModel:
         self.id = id
         self.created = int(Path(launch.model).stat().st_mtime)
         self.parser_choice = ParserChoice()
+        self.default_sampling = Sampling()
         self.in_flight = 0
         self.last_used = 0.0
         self._header = header
@@ -153,6 +155,7 @@ class LocalModel:
             slots=self._launch.slots,
             can_count_tokens=True,
             template=ChatTemplate(source=source, bos=header.bos, eos=header.eos),
+            default_sampling=self.default_sampling,
             architecture=header.architecture,
             parser_choice=self.parser_choice,
         )
@@ -181,7 +184,7 @@ class LocalModel:
         sampling = request.sampling
         self.check_token_ids(map(_parse_token_id, sampling.logit_bias or ()), "logit_bias")
         self.check_token_ids(sampling.stop_token_ids, "stop_token_ids")
-        constraint = to_llamacpp_constraint(request.constraint)
+        constraint = to_llamacpp_constraint(request.constraint, bounded=True)
         async with self._slots:
             tokens = await self.tokenize(request.prompt)
             if constraint.fails_silently:

@@ -22,6 +22,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from antiphon.core.prompt import Sampling
 from antiphon.engines.base import ProgressCallback
 from antiphon.engines.llamacpp import bert_converter
 from antiphon.errors import StartupError
@@ -45,6 +46,7 @@ class KnownModel(Struct, frozen=True, kw_only=True):
     sha256: str
     source_files: tuple[str, ...] = ()  # input files of `bert_converter.py`; empty: the wheel contains the GGUF file
     embedding_context: int | None = None  # tokens of an embedding model
+    sampling: Sampling = Sampling()  # of requests that set no values of their own
 
 
 DEFAULT_MODEL = KnownModel(
@@ -54,6 +56,9 @@ DEFAULT_MODEL = KnownModel(
     file="SmolLM2-135M-Instruct.Q4_1.gguf",
     bytes=98_362_432,
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    # It repeats itself at low temperatures, and rambles at high ones. Of 20 short questions 19 were answered within 512
+    # tokens; with a temperature of 1 and no penalty 17, and the others only end with the context.
+    sampling=Sampling(max_tokens=512, temperature=0.4, top_p=0.9, repetition_penalty=1.05),
 )
 EMBEDDING_MODEL = KnownModel(
     id="all-minilm-l6-v2",

@@ -106,15 +106,18 @@ class LlamaCppConstraint(Struct, frozen=True, kw_only=True):
 UNCONSTRAINED = LlamaCppConstraint()
 
 
-def to_llamacpp_constraint(constraint: Constraint | None) -> LlamaCppConstraint:
+def to_llamacpp_constraint(constraint: Constraint | None, *, bounded: bool = False) -> LlamaCppConstraint:
+    """`bounded`: values that a schema does not limit get limits. llama.cpp's own grammars reject long repetitions, so
+    that only llguidance supports these.
+    """
     match constraint:
         case None:
             return UNCONSTRAINED
         case JsonObject():
             return LlamaCppConstraint(schema=_set_guidance_options({"type": "object"}, strict=True))
         case JsonSchema(schema=schema, strict=strict):
-            bounded = bound_values(edit_keywords(schema, _drop_unknown_format))
-            return LlamaCppConstraint(schema=_set_guidance_options(bounded, strict))
+            edited = edit_keywords(schema, _drop_unknown_format)
+            return LlamaCppConstraint(schema=_set_guidance_options(bound_values(edited) if bounded else edited, strict))
         case Grammar(syntax=syntax, definition=definition):
             return LlamaCppConstraint(grammar=_to_grammar(syntax, definition))
         case StructuralTag():

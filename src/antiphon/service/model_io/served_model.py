@@ -26,6 +26,8 @@ from antiphon.service.model_io.adapter import ChatModelAdapter, ModelAdapter, ma
 from antiphon.service.model_io.harmony import HarmonyModelAdapter, extend_harmony_capabilities
 
 _EFFORT = frozenset({"reasoning.effort"})
+_REPEATED_FIELDS = frozenset({"max_output_tokens", "temperature", "top_p"})
+_DEFAULT_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # of the sampling
 _NO_FORMAT = ModelOutputFormat(calls=None)  # the operator has named no format
 
 
@@ -65,6 +67,25 @@ class ModelTarget(Struct, frozen=True):
     max_tokens: int | None  # output tokens; None: as many as fit
     sampling: Sampling  # with that limit
     earlier_param: str  # the request field that refers to the items before the input
+
+
+def apply_defaults(
+    decoded: DecodedRequest, served: ServedModel, capabilities: Capabilities, default_limits: OutputTokenLimits
+) -> DecodedRequest:
+    """Set what the request leaves open to the defaults of the operator and of the model, within the operator's maximum.
+
+    The Response repeats these values. Defaults of fields that OpenAI's API does not have are not repeated.
+    """
+    request, defaults = decoded.request, capabilities.default_sampling
+    limits = served.output_limits or default_limits
+    tokens = limits.resolve(request.max_output_tokens or limits.default or defaults.max_tokens)
+    changes: dict[str, Any] = {} if tokens == request.max_output_tokens else {"max_output_tokens": tokens}
+    for name in _DEFAULT_FIELDS:
+        if getattr(request, name) is None and (value := getattr(defaults, name)) is not None:
+            changes[name] = value
+    if not changes:
+        return decoded
+    return replace(decoded, request=replace(request, **changes), sent=decoded.sent | _REPEATED_FIELDS & changes.keys())
 
 
 def make_target(

@@ -40,7 +40,7 @@ from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.model_io.adapter import find_logprobs_field
 from antiphon.service.model_io.models import Models
-from antiphon.service.model_io.served_model import ModelTarget, OutputTokenLimits, make_target
+from antiphon.service.model_io.served_model import ModelTarget, OutputTokenLimits, apply_defaults, make_target
 from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.planning.request_policy import RequestPolicy
@@ -261,6 +261,8 @@ class Planner:
             decoded = await self._resolve_items(tenant, decoded)
             if cached_items is not None and self.is_stored(request):
                 decoded, earlier = _prepend_items(decoded, earlier), ()
+        if continuation.raw_prompt is None:
+            decoded = apply_defaults(decoded, served, capabilities, self._settings.output_limits)
         target = make_target(decoded, served, capabilities, self._settings.output_limits)
         return ResolvedRequest(tenant, decoded, target, earlier, continuation, cached_items is not None)
 
@@ -293,8 +295,6 @@ class Planner:
         stored = self.is_stored(decoded.request)
         opening = open_response(decoded.request, decoded.sent, new_id("resp"), name, int(time()), store=stored)
         set_response_id(opening.id)
-        if opening.max_output_tokens is not None:
-            opening.max_output_tokens = resolved.target.max_tokens  # the operator's limit may be lower
         if stored:
             await _assign_input_ids(decoded.request, opening.id)
         return opening
