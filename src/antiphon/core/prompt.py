@@ -79,7 +79,8 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seed: int | None = None
     ignore_eos: bool = False
     skip_special_tokens: bool = True
-    best_of: int | None = None
+    best_of: int | None = None  # width of a beam search
+    beam: int = 0  # which of its results is returned, best first
     length_penalty: float | None = None
     logprobs: int | None = None  # None: not requested; k: with the k most likely alternatives
     num_assistant_tokens: int | None = None

@@ -176,7 +176,16 @@ async def test_a_dropped_client_cancels_all_engine_requests(server: ApiServer) -
 
 class EngineWithoutLogprobs(FakeEngine):
     async def capabilities(self, model: str) -> Capabilities:
-        return Capabilities(level="chat", supported_fields=frozenset())
+        return Capabilities(level="chat", supported_fields=frozenset({"n"}))
+
+
+@pytest.mark.shows("A3.12")
+async def test_without_log_probabilities_answers_have_the_order_of_the_calls() -> None:
+    async with run_api(engine=EngineWithoutLogprobs()) as server:
+        for text in ("first", "second", "third"):
+            server.engine.says(Text(text))
+        assert list_texts(await server.create(n=3)) == ["first", "second", "third"]
+        assert {generation.sampling.logprobs for generation in server.engine.seen} == {None}
 
 
 SCHEMA = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object", "properties": {}}}}
@@ -192,7 +201,7 @@ SCHEMA = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "obj
         (FakeEngine, {"tools": [WEATHER], "tool_choice": "required"}, "n"),
         (FakeEngine, {"context_management": [{"type": "compaction", "compact_threshold": 1000}]}, "n"),
         (FakeEngine, {"best_of": 3}, "best_of"),
-        (EngineWithoutLogprobs, {}, "n"),
+        (EngineWithoutLogprobs, {"include": ["message.output_text.logprobs"]}, "include"),
     ],
 )
 async def test_a_field_that_conflicts_with_several_answers_is_a_400(

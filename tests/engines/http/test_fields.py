@@ -10,6 +10,8 @@ import pytest
 
 from antiphon.core.prompt import Grammar, JsonObject, StructuralTag
 from antiphon.engines.http.fields import CHAT_FIELDS
+from antiphon.errors import EngineFailed
+from tests.api.app import parse_events
 from tests.engines.http.stubs.chat_stub import run_stub
 from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import make_request, open_app, open_engine, post_response, run_generation
@@ -348,12 +350,50 @@ async def test_fields_with_their_default_values_are_not_rejected(engine: str) ->
 async def test_several_choices_are_separate_engine_calls(engine: str) -> None:
     async with run_stub(engine) as stub, open_app(stub.url) as app:
         answer = await post_response(app, n=3)
-        if engine == "ovms":
-            assert (answer.status, answer.error["param"]) == (400, "n")
-            assert "log probabilities" in answer.error["message"]
-            return
         assert [item["content"][0]["text"] for item in answer.json()["output"]] == ["You said: hi"] * 3
         assert ["n" in sent for sent in stub.chat_bodies] == [False] * 3
+        assert [sent["logprobs"] for sent in stub.chat_bodies] == [True] * 3  # by which they are ordered
+
+
+@pytest.mark.shows("A3.13")
+@pytest.mark.parametrize("engine", ["vllm", "ovms"])
+async def test_n_with_best_of_returns_the_best_beams_in_the_order_of_the_engine(engine: str) -> None:
+    async with run_stub(engine) as stub, open_app(stub.url) as app:
+        answer = await post_response(app, n=3, best_of=4)
+        texts = [item["content"][0]["text"] for item in answer.json()["output"]]
+        assert texts == ["You said: hi", "You said: hi (1)", "You said: hi (2)"]
+        beams = [4, 4, 4] if engine == "vllm" else [None, 2, 3]
+        assert sorted([sent.get("n") for sent in stub.chat_bodies], key=lambda count: count or 0) == beams
+        assert not [sent for sent in stub.chat_bodies if "logprobs" in sent or sent["stream"]]
+
+
+async def test_a_beam_that_the_engine_does_not_return_fails_the_response() -> None:
+    async with run_stub("vllm") as stub, open_engine(stub.url) as engine:
+        result = await run_generation(engine, make_request(best_of=2, beam=2))
+        assert isinstance(result.error, EngineFailed)
+        assert "2 of at least 3 answers" in result.error.message
+
+
+@pytest.mark.parametrize("engine", [name for name in NAMES if name not in ("vllm", "ovms")])
+async def test_n_with_best_of_is_rejected_where_the_engine_has_no_beam_search(engine: str) -> None:
+    async with run_stub(engine) as stub, open_app(stub.url) as app:
+        answer = await post_response(app, n=2, best_of=3)
+        assert (answer.status, answer.error["param"], stub.chat_bodies) == (400, "best_of", [])
+
+
+@pytest.mark.shows("C.16")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_ovms_returns_log_probabilities_of_the_chosen_tokens_unstreamed(stream: bool) -> None:
+    async with run_stub("ovms") as stub, open_app(stub.url) as app:
+        answer = await post_response(app, logprobs=True, stream=stream)
+        response = parse_events(answer)[-1]["response"] if stream else answer.json()
+        logprobs = response["output"][0]["content"][0]["logprobs"]
+        assert "".join([one["token"] for one in logprobs]) == "You said: hi"
+        assert [one["top_logprobs"] for one in logprobs] == [[]] * len(logprobs)
+        assert (stub.chat_bodies[0]["logprobs"], stub.chat_bodies[0]["stream"]) == (True, False)
+        rejected = await post_response(app, top_logprobs=1)
+        assert (rejected.status, rejected.error["param"]) == (400, "top_logprobs")
+        assert "chosen tokens only" in rejected.error["message"]
 
 
 async def test_a_beam_search_returns_the_best_choice() -> None:

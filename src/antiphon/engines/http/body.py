@@ -59,7 +59,9 @@ class FieldNames:
     def write_all(self, body: Json, request: GenerationRequest) -> None:
         """Write every field of a request but its model and its prompt."""
         for name, value in to_builtins(request.sampling).items():  # without the defaults
-            if name != "best_of" or value > 1:
+            if name == "beam":
+                self.write(body, "n", value + 1)
+            elif name != "best_of" or value > 1:
                 self.write(body, _REQUEST_NAMES.get(name, name), value)
         if request.constraint is not None:
             self.write(body, _constraint_field(request.constraint), request.constraint)

@@ -31,6 +31,10 @@ class SentField(Struct, frozen=True):
     also: Json = {}
 
 
+class ChosenLogprobs(SentField, frozen=True):
+    """`logprobs` is sent under `name`; `top_logprobs` is unsupported, since the engine returns no alternatives."""
+
+
 class UnsentField(Struct, frozen=True):
     """Not sent: Antiphon implements it, or it is a hint without effect on the output."""
 
@@ -86,7 +90,7 @@ CHAT_FIELDS: Final[Column] = {
     "max_output_tokens": SentField("max_completion_tokens"),
     **same_name("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty"),
     **same_name("presence_penalty", "stop", "include_stop_str_in_output", "seed", "ignore_eos", "skip_special_tokens"),
-    "n": UnsentField("as several calls, ordered by their log probabilities"),
+    "n": UnsentField("as several calls, ordered by their log probabilities if it returns any"),
     **same_cell(UnsupportedField("It supports no beam search for chats."), "best_of", "length_penalty"),
     "top_logprobs": SentField("top_logprobs", also={"logprobs": True}),
     **same_cell(_NO_SPECULATION, "num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"),
@@ -128,13 +132,20 @@ def supported_fields(fields: Column) -> frozenset[str]:
     """Return the names of supported request fields, for `Capabilities`."""
     names = {field for field, cell in fields.items() if not isinstance(cell, UnsupportedField)}
     names -= _unused_fields(fields).keys()
-    return frozenset(names | {"logprobs"} if "top_logprobs" in names else names)
+    if "top_logprobs" in names:
+        names.add("logprobs")
+    return frozenset(names - _missing_alternatives(fields))
 
 
 def unsupported_reasons(fields: Column) -> dict[str, str]:
     """Return the reason for each unsupported field."""
     reasons = {field: cell.reason for field, cell in fields.items() if isinstance(cell, UnsupportedField)}
-    return reasons | _unused_fields(fields)
+    alternatives = dict.fromkeys(_missing_alternatives(fields), "It returns log probabilities of chosen tokens only.")
+    return reasons | alternatives | _unused_fields(fields)
+
+
+def _missing_alternatives(fields: Column) -> set[str]:
+    return {field for field, cell in fields.items() if isinstance(cell, ChosenLogprobs)}
 
 
 def _unused_fields(fields: Column) -> dict[str, str]:

@@ -149,11 +149,16 @@ class ChatModelAdapter:
         )
 
 
-def make_sampling(request: CreateResponse, sent: frozenset[str], max_tokens: int | None) -> Sampling:
-    """`sent`: names of the fields that the client sent."""
+def make_sampling(
+    request: CreateResponse, sent: frozenset[str], max_tokens: int | None, supported_fields: frozenset[str]
+) -> Sampling:
+    """`sent`: names of the fields that the client sent. Several choices need log probabilities to be ordered, unless
+    the engine orders them in a beam search or has none.
+    """
     if _SAMPLING_FIELDS.isdisjoint(sent):
         return Sampling(max_tokens=max_tokens)
     greedy = request.top_p == 0
+    is_ranked = (request.n or 1) > 1 >= (request.best_of or 1) and "logprobs" in supported_fields
     return Sampling(
         max_tokens=max_tokens,
         temperature=0.0 if greedy else request.temperature,
@@ -170,7 +175,7 @@ def make_sampling(request: CreateResponse, sent: frozenset[str], max_tokens: int
         skip_special_tokens=request.skip_special_tokens is not False,
         best_of=request.best_of,
         length_penalty=request.length_penalty,
-        logprobs=(request.top_logprobs or 0) if find_logprobs_field(request) or (request.n or 1) > 1 else None,
+        logprobs=(request.top_logprobs or 0) if find_logprobs_field(request) or is_ranked else None,
         num_assistant_tokens=request.num_assistant_tokens,
         assistant_confidence_threshold=request.assistant_confidence_threshold,
         max_ngram_size=request.max_ngram_size,

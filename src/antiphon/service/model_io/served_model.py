@@ -95,9 +95,8 @@ def make_target(
     request = decoded.request
     max_tokens = (served.output_limits or default_limits).resolve(request.max_output_tokens)
     earlier_param = "previous_response_id" if request.conversation is None else "conversation"
-    return ModelTarget(
-        served, capabilities, max_tokens, make_sampling(request, decoded.sent, max_tokens), earlier_param
-    )
+    sampling = make_sampling(request, decoded.sent, max_tokens, capabilities.supported_fields)
+    return ModelTarget(served, capabilities, max_tokens, sampling, earlier_param)
 
 
 async def _preload() -> None:

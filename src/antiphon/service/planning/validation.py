@@ -116,9 +116,10 @@ def reject_unsupported_by_engine(
         if getattr(request, name) != _NEUTRAL_VALUES[name]:
             raise unsupported_error(name, capabilities, engine)
     _check_format(request, capabilities, engine)
-    if (request.n or 1) > 1:
-        _check_choices(request, capabilities, engine)
-    if (field := find_logprobs_field(request)) and "top_logprobs" not in capabilities.supported_fields:
+    if (request.n or 1) > 1 and (request.tools or request.context_management):
+        raise choices_error()
+    needed = "top_logprobs" if request.top_logprobs else "logprobs"
+    if (field := find_logprobs_field(request)) and needed not in capabilities.supported_fields:
         raise unsupported_error("top_logprobs", capabilities, engine, field)
     if request.reasoning.effort not in (None, "none") and "reasoning.effort" not in capabilities.supported_fields:
         raise unsupported_error("reasoning.effort", capabilities, engine)
@@ -170,16 +171,6 @@ def choices_error() -> UnsupportedParameter:
         "With `n` > 1 only messages are generated; tools and compaction are not supported. Send `n`: 1.",
         param="n",
     )
-
-
-def _check_choices(request: CreateResponse, capabilities: Capabilities, engine: str) -> None:
-    """Check the fields that `n` > 1 cannot be combined with; choices are ranked by their log probabilities."""
-    if request.tools or request.context_management:
-        raise choices_error()
-    if (request.best_of or 1) > 1:
-        raise UnsupportedParameter("`best_of` returns one answer: send `n` without it.", param="best_of")
-    if "top_logprobs" not in capabilities.supported_fields:
-        raise unsupported_error("top_logprobs", capabilities, engine, "n")
 
 
 def _check_tool_output_wait(request: CreateResponse, store_enabled: bool) -> None:

@@ -79,13 +79,18 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
 
 
 def repeat_request(prepared_request: PreparedRequest, times: int) -> list[PreparedRequest]:
-    """Return the request `times` times; with a seed, each copy gets its own."""
+    """Return the request `times` times. Each copy gets another result of a beam search, or another seed if it has
+    one.
+    """
     prepared = prepared_request.prepared
     sampling = prepared.generation.sampling
-    if sampling.seed is None:
+    if (sampling.best_of or 1) > 1:
+        samplings = [replace(sampling, beam=number) for number in range(times)]
+    elif (seed := sampling.seed) is not None:
+        samplings = [replace(sampling, seed=(seed + number) % 2**32) for number in range(times)]
+    else:
         return [prepared_request] * times
-    seeds = [(sampling.seed + number) % 2**32 for number in range(times)]
-    generations = [replace(prepared.generation, sampling=replace(sampling, seed=seed)) for seed in seeds]
+    generations = [replace(prepared.generation, sampling=each) for each in samplings]
     return [replace(prepared_request, prepared=replace(prepared, generation=generation)) for generation in generations]
 
 

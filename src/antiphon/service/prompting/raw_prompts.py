@@ -37,7 +37,7 @@ async def prepare_prompt(
     generation = GenerationRequest(
         model=served.model,
         prompt=prompt,
-        sampling=make_sampling(request, decoded.sent, max_tokens),
+        sampling=make_sampling(request, decoded.sent, max_tokens, capabilities.supported_fields),
         constraint=make_constraint(request),
         cache_key=request.prompt_cache_key,
         affinity=request.prompt_cache_key,

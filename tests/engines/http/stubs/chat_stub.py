@@ -127,7 +127,7 @@ def to_generation_request(body: Json, dialect: Dialect) -> GenerationRequest:
     fields = {SAMPLING_NAMES.get(name, name): value for name, value in body.items()}
     sampling = {name: fields[name] for name in Sampling.__struct_fields__ if name in fields}
     sampling["max_tokens"] = fields.get("max_completion_tokens", fields.get("max_tokens"))
-    sampling["logprobs"] = fields.get("top_logprobs") if fields.get("logprobs") else None
+    sampling["logprobs"] = fields.get("top_logprobs", 0) if fields.get("logprobs") else None
     sampling["stop"] = tuple(fields.get("stop", ()))
     if dialect.includes_stop and body["stream"]:
         sampling["include_stop_str_in_output"] = True
@@ -200,6 +200,7 @@ def _join_calls(pieces: list[CallPiece]) -> list[Json]:
 
 
 def to_completion(chunks: list[Chunk], dialect: Dialect, count: int) -> Json:
+    """Return an unstreamed response with `count` choices, the best one last in the list; the others are numbered."""
     text, reasoning = ("".join(getattr(chunk, name) for chunk in chunks) for name in ("text", "reasoning"))
     pieces = [piece for chunk in chunks for piece in chunk.calls]
     message: Json = {"role": "assistant", "content": text or None}
@@ -208,5 +209,14 @@ def to_completion(chunks: list[Chunk], dialect: Dialect, count: int) -> Json:
     if pieces:
         message["tool_calls"] = _join_calls(pieces)
     last = chunks[-1]
-    choices = [{"index": number, "message": message, "finish_reason": last.finish} for number in reversed(range(count))]
+    logprobs = [msgspec.to_builtins(one) for chunk in chunks for one in chunk.logprobs]
+    choices = [
+        {
+            "index": number,
+            "message": message | {"content": f"{text} ({number})"} if number else message,
+            "finish_reason": last.finish,
+            **({"logprobs": {"content": logprobs}} if logprobs else {}),
+        }
+        for number in reversed(range(count))
+    ]
     return {"object": "chat.completion", "choices": choices, "usage": to_usage(last.counts or TokenCounts(), dialect)}

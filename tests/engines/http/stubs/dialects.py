@@ -111,7 +111,7 @@ OVMS = Dialect(
     accepted_fields=(
         COMMON_FIELDS | EXTENDED_FIELDS | BEAM_FIELDS | SPECULATION_FIELDS | {"include_stop_str_in_output"}
     )
-    - {"logprobs", "top_logprobs", "parallel_tool_calls", "reasoning_effort"},
+    - {"top_logprobs", "parallel_tool_calls", "reasoning_effort"},
     raw=RawDialect(
         path="/v3/completions",
         accepted_fields=RAW_COMMON_FIELDS

@@ -6,13 +6,14 @@ Each of its models supports one task. The error for a request without any fields
 from collections.abc import Sequence
 from typing import ClassVar
 
-from antiphon.core.prompt import Json, JsonObject, JsonSchema, StructuralTag
+from antiphon.core.prompt import GenerationRequest, Json, JsonObject, JsonSchema, StructuralTag
 from antiphon.engines.base import Task
 from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.fields import (
     DROPS_LATER_CALLS,
     NO_RAW_FORMATS,
     NO_SUCH_FIELD,
+    ChosenLogprobs,
     Column,
     SentField,
     UnsupportedField,
@@ -39,11 +40,6 @@ def _tag_format(constraint: StructuralTag) -> Json:
     return tag_format
 
 
-_NO_LOGPROBS = UnsupportedField(
-    "OpenVINO Model Server returns no log probabilities in a stream, and no alternatives at all."
-)
-
-
 class Ovms(HttpEngine):
     name = "ovms"
     title = "OpenVINO Model Server"
@@ -66,10 +62,10 @@ class Ovms(HttpEngine):
             "include_stop_str_in_output",
             note="it always includes it in a stream; Antiphon removes it unless requested",
         ),
-        "n": UnsupportedField("It returns no log probabilities by which choices could be ordered."),
+        "n": SentField("n", note="with `best_of`; otherwise as several calls, ordered by their log probabilities"),
         "best_of": SentField("best_of", note="beam width; not streamed"),
         **same_name("length_penalty", "num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"),
-        "top_logprobs": _NO_LOGPROBS,
+        "top_logprobs": ChosenLogprobs("logprobs", lambda count: True, "no alternatives; not streamed"),
         "text.format": SentField("response_format", _schema_format, "json_object as the schema of any object"),
         "reasoning.effort": SentField(
             "chat_template_kwargs", lambda effort: {"enable_thinking": effort != "none"}, "as `enable_thinking`"
@@ -84,8 +80,11 @@ class Ovms(HttpEngine):
     }
     raw_fields: ClassVar[Column] = {
         **same_cell(NO_RAW_FORMATS, "text.format", "structural_tag", "grammar.regex", "grammar.gbnf"),
-        "top_logprobs": _NO_LOGPROBS,
+        "top_logprobs": UnsupportedField("It returns log probabilities for chats only."),
     }
+
+    def _must_generate_whole(self, request: GenerationRequest) -> bool:
+        return request.sampling.logprobs is not None or super()._must_generate_whole(request)
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:
         return ProbedCapabilities(tasks={card.id: await self._probe_model_tasks(card.id) for card in cards})

@@ -85,11 +85,13 @@ class ChatCompletionReader(Struct, eq=False):
     def read_whole(self, completion: WireCompletion) -> list[Chunk]:
         """Read an unstreamed response, of which the last chunk has both output and the end.
 
-        Of several choices the first one is the best.
+        Of the choices of a beam search the first one is the best.
         """
         if completion.choices:
-            best = min(completion.choices, key=lambda choice: choice.index or 0)
-            best.index, completion.choices = 0, [best]
+            ranked = sorted(completion.choices, key=lambda choice: choice.index or 0)
+            if (beam := self._sampling.beam) >= len(ranked):
+                raise EngineFailed(f"{self._label} returned {len(ranked)} of at least {beam + 1} answers.")
+            ranked[beam].index, completion.choices = 0, [ranked[beam]]
         chunks = self.feed((completion,))
         if self.fault is not None:
             raise self.fault
