@@ -212,7 +212,7 @@ async def test_the_tool_is_ignored_and_reported_without_a_search_service() -> No
         ("refuse", {"type": "web_search"}, "tools[1]"),
     ],
 )
-@pytest.mark.shows("A.19", "E.26")
+@pytest.mark.shows("A.19", "E.26", "E2.3")
 async def test_a_tool_that_is_not_served_is_refused_or_reported_as_the_operator_chose(
     policy: str, tool: dict[str, Any], param: str | None
 ) -> None:

@@ -125,7 +125,7 @@ def test_whitespace_is_limited() -> None:
     assert not is_accepted(None, '{"city": "Rome"}' + "\n" * 5, answer=PARAMETERS, tools={})
 
 
-@pytest.mark.shows("D.20")
+@pytest.mark.shows("D.21")
 @pytest.mark.parametrize(
     ("kind", "accepted", "rejected"),
     [

@@ -9,6 +9,7 @@ from antiphon.core.deltas import Text
 from antiphon.core.prompt import ChatPrompt
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import EngineFailed, Unavailable
+from antiphon.protocol.types.request import CreateResponse
 from tests.api.app import ApiServer, parse_events, run_api
 from tests.oracles.responses import accumulate
 from tests.support.asgi_client import JSON, call
@@ -93,6 +94,47 @@ async def test_events_equal_those_of_server_sent_events(fields: dict[str, Any]) 
             item.update(dict.fromkeys(item.keys() & {"encrypted_content"}, "encrypted"))
     assert normalise(socket_events) == normalise(sse)
     assert accumulate(socket_events).status == socket_events[-1]["response"]["status"]
+
+
+# a value of every field of a request but some basic ones and those without effect that clients do not validate
+OTHER_FIELDS = {"model", "input", "stream", "background", "moderation", "image", "access_programs"}
+EVERY_FIELD: dict[str, Any] = {
+    "temperature": 0.5, "top_p": 0.5, "frequency_penalty": 0.1, "presence_penalty": 0.1, "stop": "x", "seed": 3,
+    "user": "u", "service_tier": "flex", "prompt_cache_key": "k", "n": 2, "best_of": 2, "top_k": 5, "min_p": 0.1,
+    "repetition_penalty": 1.1, "length_penalty": 2.0, "include_stop_str_in_output": True, "ignore_eos": False,
+    "skip_special_tokens": False, "num_assistant_tokens": 2, "assistant_confidence_threshold": 0.5,
+    "max_ngram_size": 2, "priority": 1, "cache_salt": "s", "instructions": "Be brief.",
+    "previous_response_id": UNKNOWN_ID, "conversation": "conv_" + "0" * 32, "prompt": {"id": "p"}, "tools": [TOOL],
+    "tool_choice": "none", "parallel_tool_calls": False, "max_tool_calls": 2,
+    "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "low"}, "max_output_tokens": 3,
+    "top_logprobs": 1, "truncation": "auto", "include": ["message.output_text.logprobs"], "generate": False,
+    "stream_options": {"include_obfuscation": False}, "store": False, "metadata": {"a": "b"},
+    "safety_identifier": "s", "prompt_cache_retention": "24h", "prompt_cache_options": {"mode": "explicit"},
+    "context_management": [{"type": "compaction", "compact_threshold": 2000}],
+    "multi_agent": {"a": 1}, "client_metadata": {"a": "b"},
+    "chat_template_kwargs": {"a": 1}, "logprobs": True, "request_id": "r", "mm_processor_kwargs": {"a": 1},
+    "previous_input_messages": [{"role": "user", "content": "x"}], "enable_response_messages": True,
+    "wait_for_tool_outputs": True,
+}  # fmt: skip
+
+
+def test_the_table_has_every_field_of_a_request() -> None:
+    assert EVERY_FIELD.keys() | OTHER_FIELDS == {*CreateResponse.__struct_fields__}
+
+
+@pytest.mark.parametrize("name", EVERY_FIELD)
+@pytest.mark.shows("F.2")
+async def test_every_field_has_the_same_effect_or_error_as_in_a_post(name: str) -> None:
+    fields = {name: EVERY_FIELD[name]}
+    async with run_api() as server:
+        posted = await server.post("responses", {"model": "fake", "input": "hi", "stream": True, **fields})
+    async with run_api() as server, open_websocket(server.app) as client:
+        if posted.status != 200:
+            event = await client.create_rejected(**fields)
+            expected = posted.error | ({"message": event["error"]["message"]} if name == "n" else {})
+            assert (event["status"], event["error"]) == (posted.status, expected)
+            return
+        assert normalise(await create_stream(client, **fields)) == normalise(parse_events(posted))
 
 
 @pytest.mark.shows("F.4", "F3.2")
