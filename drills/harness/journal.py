@@ -16,7 +16,7 @@ from msgspec import Struct
 
 _NONCE = re.compile(rb"nonce-[0-9a-f]{16}")
 
-JournalEvent = Literal["generate", "generated", "cancelled", "begun", "committed"]
+JournalEvent = Literal["generate", "generated", "cancelled", "begun", "claimed", "held", "committed"]
 
 
 class JournalLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,18 +50,20 @@ class Journal:
 
 class JournalAudit:
     """Reads new lines of a journal and checks them: no turn is generated after its end was committed, and no response
-    is ended by two owners.
+    is ended by two owners, or by one from which another has taken it over.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
         self._committed: set[str] = set()
-        self._fences: dict[str, set[int]] = {}
+        self._fences: dict[str, set[int]] = {}  # under which a response was ended, by id
+        self._claimed: dict[str, int] = {}  # last fence under which a response was taken over, by id
         self.nonces: dict[str, str] = {}  # by id of the begun response
         self.generated: dict[str, list[float]] = {}  # times at which the engine received a turn, by nonce
         self.ended: dict[str, float] = {}  # time at which the engine last stopped working on a turn, by nonce
         self.running: set[str] = set()  # nonces
+        self.held: set[str] = set()  # ids of responses whose call was held
 
     def check_new_lines(self) -> list[str]:
         """Check the lines written since the last call; returns violations."""
@@ -81,6 +83,11 @@ class JournalAudit:
         match line.what:
             case "begun":
                 self.nonces[line.id] = line.nonce
+            case "claimed":
+                self._claimed[line.id] = max(line.fence, self._claimed.get(line.id, 0))
+                return self._check_owner(line.id)
+            case "held":
+                self.held.add(line.id)
             case "committed":
                 return self._check_commit(line)
             case "generate":
@@ -102,4 +109,13 @@ class JournalAudit:
         self._committed.add(line.nonce or self.nonces.get(line.id, line.id))
         fences = self._fences.setdefault(line.id, set())
         fences.add(line.fence)
-        return f"{line.id} was ended under several fences: {sorted(fences)}" if len(fences) > 1 else ""
+        if len(fences) > 1:
+            return f"{line.id} was ended under several fences: {sorted(fences)}"
+        return self._check_owner(line.id)
+
+    def _check_owner(self, response_id: str) -> str:
+        """The last owner ends a response, whichever line was written first."""
+        claimed, fences = self._claimed.get(response_id, 0), self._fences.get(response_id, set())
+        if fences and max(fences) < claimed:
+            return f"{response_id} was ended under the fence {max(fences)}, but taken over under {claimed}"
+        return ""

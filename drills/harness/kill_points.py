@@ -1,8 +1,12 @@
 """Kill points: end the process before or after the n-th call of a method of the store or the live log, or at a token.
 
 store.finish:after:3      live.append:before:1      engine.token:at:40
+
+A hold delays all calls of such a method until it is released: a process that is paused meanwhile makes them when it
+resumes, whatever has happened to its leases.
 """
 
+import asyncio
 import inspect
 import os
 import secrets
@@ -47,15 +51,38 @@ class KillPoint:
                 self._on_reached()
 
 
+class CallHold:
+    """Delays the calls of one method, such as `store.finish`. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        self._method = ""
+        self._released = asyncio.Event()
+
+    def set(self, method: str) -> None:
+        self._method = method
+        self._released.clear()
+
+    def release(self) -> None:
+        self._method = ""
+        self._released.set()
+
+    def holds(self, method: str) -> bool:
+        return method == self._method
+
+    async def wait(self) -> None:
+        await self._released.wait()
+
+
 class InstrumentedStorage:
-    """Wraps a store or a live log: reports every call to the kill point and writes begun and committed responses to the
-    journal.
+    """Wraps a store or a live log: reports every call to the kill point and writes begun, claimed and committed
+    responses to the journal, and those whose call is held.
     """
 
-    def __init__(self, inner: Any, kind: str, kill_point: KillPoint, journal: Journal) -> None:
+    def __init__(self, inner: Any, kind: str, kill_point: KillPoint, hold: CallHold, journal: Journal) -> None:
         self._inner = inner
         self._kind = kind
         self._kill_point = kill_point
+        self._hold = hold
         self._journal = journal
 
     def __getattr__(self, name: str) -> Any:
@@ -67,13 +94,23 @@ class InstrumentedStorage:
             self._kill_point.reach(f"{self._kind}.{name}:before")
             if name == "begin":
                 self._journal.write("begun", id=args[1].id, nonce=find_nonce(args[1].request))
+            if self._hold.holds(f"{self._kind}.{name}"):
+                self._journal.write("held", id=args[1].id)
+                await self._hold.wait()
             result = await attribute(*args, **kwargs)
             if name == "finish":
                 self._log_commit(args[1])
+            elif name in ("claim", "take"):
+                self._log_claims(result)
             self._kill_point.reach(f"{self._kind}.{name}:after")
             return result
 
         return call
+
+    def _log_claims(self, result: Any) -> None:
+        rows = [claimed.row for claimed in result] if isinstance(result, list) else [result]
+        for row in filter(None, rows):
+            self._journal.write("claimed", id=row.id, fence=row.fence)
 
     def _log_commit(self, end: Any) -> None:
         nonce = find_nonce(end.new.request) if end.new is not None else ""

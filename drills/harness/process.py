@@ -62,15 +62,26 @@ class Process:
         raise RuntimeError(f"the server was not ready (exit {self._process.poll()}):\n{self.read_output()}")
 
     def arm(self, point: str) -> None:
+        self._send_command(point)
+
+    def hold(self, method: str) -> None:
+        """Delay all calls of a method of the store, from now on."""
+        self._send_command(f"hold {method}")
+
+    def release(self) -> None:
+        """Let the delayed calls continue; a paused process does so when it resumes."""
+        self._send_command("release")
+
+    def _send_command(self, line: str) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(f"{point}\n".encode())
+            self._process.stdin.write(f"{line}\n".encode())
             self._process.stdin.flush()
 
     async def count_tasks(self) -> int:
         """Return the current number of tasks in the server's event loop."""
         before = len(_TASKS.findall(self._read_output_bytes()))
-        self.arm("tasks")
+        self._send_command("tasks")
         async with asyncio.timeout(START_SECONDS):
             while len(found := _TASKS.findall(self._read_output_bytes())) == before:  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(_POLL_SECONDS)
@@ -128,10 +139,16 @@ class Servers:
     """The server processes of one drill on one storage location; all of them end with the drill."""
 
     def __init__(
-        self, storage: StorageLocation, config: Mapping[str, Any], mark_answers: bool, wrapper: Sequence[str] = ()
+        self,
+        storage: StorageLocation,
+        config: Mapping[str, Any],
+        mark_answers: bool,
+        wrapper: Sequence[str] = (),
+        pooled: bool = False,
     ) -> None:
         self._storage = storage
         self._mark_answers = mark_answers
+        self._pooled = pooled
         self._wrapper = wrapper
         self._config = {"store": storage.store, "live": storage.live, **config}
         self._started: list[Process] = []
@@ -145,10 +162,14 @@ class Servers:
     def spawn(self, kill_point: str = "") -> Process:
         """Start a process without waiting for it: one with a kill point may never become ready."""
         config = {name: value for name, value in self._config.items() if value is not None}
-        process = Process(
-            Setup(config=config, journal=str(self._storage.journal), trap=kill_point, marks=self._mark_answers),
-            self._wrapper,
+        setup = Setup(
+            config=config,
+            journal=str(self._storage.journal),
+            trap=kill_point,
+            marks=self._mark_answers,
+            pooled=self._pooled,
         )
+        process = Process(setup, self._wrapper)
         self._started.append(process)
         return process
 
@@ -167,9 +188,13 @@ class Servers:
 
 @contextlib.contextmanager
 def open_servers(
-    storage: StorageLocation, config: Mapping[str, Any], mark_answers: bool = True, wrapper: Sequence[str] = ()
+    storage: StorageLocation,
+    config: Mapping[str, Any],
+    mark_answers: bool = True,
+    wrapper: Sequence[str] = (),
+    pooled: bool = False,
 ) -> Iterator[Servers]:
-    found = Servers(storage, config, mark_answers, wrapper)
+    found = Servers(storage, config, mark_answers, wrapper, pooled)
     try:
         yield found
     finally:

@@ -1,8 +1,8 @@
 """A server under drill: the regular application with kill points in front of its store, its live log and its engine.
 
 It runs as a separate process and receives a Setup as its JSON argument. Each line on its standard input arms a kill
-point; the line `tasks` prints the number of tasks. The end of the input means that the drill is gone, and the server
-kills itself.
+point; `hold METHOD` delays the calls of a method until `release`; `tasks` prints the number of tasks. The end of the
+input means that the drill is gone, and the server kills itself.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from antiphon.config import Config
 from antiphon.config.settings import fields_by_name
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.engines.base import Engine
+from antiphon.engines.factory import build_pool
 from antiphon.errors import StartupError
 from antiphon.observe import set_up_logging
 from antiphon.stores.live.base import LiveLog
@@ -29,7 +30,7 @@ from antiphon.stores.sql.store import Store
 from antiphon.transport.process import server
 from antiphon.wiring import build_app
 from drills.harness.journal import Journal
-from drills.harness.kill_points import InstrumentedEngine, InstrumentedStorage, KillPoint, kill_self
+from drills.harness.kill_points import CallHold, InstrumentedEngine, InstrumentedStorage, KillPoint, kill_self
 from drills.harness.loop_lag import LoopLagMonitor
 from tests.support.engines import build_engine
 
@@ -41,23 +42,25 @@ class Setup(Struct, frozen=True, kw_only=True):
     marks: bool = True  # add a unique word to the beginning and end of each engine answer
     lag: str = ""  # file for delays of the event loop
     alone: bool = False  # no name resolves, and no address may be connected to
+    pooled: bool = False  # the engine is in a pool, even if it is the only one, as in a regular server
 
 
 def main() -> None:
     setup = msgspec.json.decode(sys.argv[1], type=Setup)
     config = build_config(setup.config)
-    kill_point, journal = KillPoint(), Journal(Path(setup.journal))
+    kill_point, hold, journal = KillPoint(), CallHold(), Journal(Path(setup.journal))
     if setup.trap:
         kill_point.arm(setup.trap)
     loop: Future[asyncio.AbstractEventLoop] = Future()
-    threading.Thread(target=_read_commands, args=(kill_point, loop), daemon=True).start()
+    threading.Thread(target=_read_commands, args=(kill_point, hold, loop), daemon=True).start()
     set_up_logging(config.observability.log_format, config.observability.log_level)
     storage = config.storage
     inner = make_store(storage.store_location, storage.store_ttl)
-    store = InstrumentedStorage(inner, "store", kill_point, journal)
+    store = InstrumentedStorage(inner, "store", kill_point, hold, journal)
     inner_live = make_live_log(storage.live, cast(Store, store), storage.background_timeout)
-    live = InstrumentedStorage(inner_live, "live", kill_point, journal)
-    engine = InstrumentedEngine(build_engine(config), kill_point, journal, setup.marks)
+    live = InstrumentedStorage(inner_live, "live", kill_point, hold, journal)
+    inner_engine = build_pool(config) if setup.pooled else build_engine(config)
+    engine = InstrumentedEngine(inner_engine, kill_point, journal, setup.marks)
     egress = EgressClient(EgressPolicy(is_local=lambda address: True), _resolve_nothing) if setup.alone else None
     app = build_app(config, cast(Engine, engine), store=cast(Store, store), live=cast(LiveLog, live), egress=egress)
     try:
@@ -89,12 +92,17 @@ def _announce(lag: str, loop: Future[asyncio.AbstractEventLoop], address: str) -
     _print_line(address)
 
 
-def _read_commands(kill_point: KillPoint, loop: Future[asyncio.AbstractEventLoop]) -> None:
+def _read_commands(kill_point: KillPoint, hold: CallHold, loop: Future[asyncio.AbstractEventLoop]) -> None:
     for line in sys.stdin:
-        if line == "tasks\n":
-            loop.result().call_soon_threadsafe(lambda: _print_line(f"tasks {len(asyncio.all_tasks())}"))
-        else:
-            kill_point.arm(line.strip())
+        match line.split():
+            case ["tasks"]:
+                loop.result().call_soon_threadsafe(lambda: _print_line(f"tasks {len(asyncio.all_tasks())}"))
+            case ["hold", method]:
+                loop.result().call_soon_threadsafe(hold.set, method)
+            case ["release"]:
+                loop.result().call_soon_threadsafe(hold.release)
+            case [point]:
+                kill_point.arm(point)
     kill_self()
 
 

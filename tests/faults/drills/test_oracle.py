@@ -102,6 +102,18 @@ def test_a_response_ended_by_two_owners_is_detected(tmp_path: Path) -> None:
     assert len(audit.check_new_lines()) == 1
 
 
+@pytest.mark.parametrize("claimed_first", [True, False])
+def test_a_response_ended_by_a_server_that_has_lost_it_is_detected(tmp_path: Path, claimed_first: bool) -> None:
+    journal, audit = Journal(tmp_path / "journal"), JournalAudit(tmp_path / "journal")
+    journal.write("claimed", id="resp_1", fence=2)
+    journal.write("committed", id="resp_1", fence=2)
+    assert audit.check_new_lines() == []
+    lines = [("claimed", 2), ("committed", 1)] if claimed_first else [("committed", 1), ("claimed", 2)]
+    for event, fence in lines:
+        journal.write(event, id="resp_2", fence=fence)  # type: ignore[arg-type]  # names of JournalEvent
+    assert len(audit.check_new_lines()) == 1
+
+
 def test_a_trap_triggers_once_at_its_kill_point() -> None:
     triggered: list[str] = []
     trap = KillPoint(lambda: triggered.append("dead"))
