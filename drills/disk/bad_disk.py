@@ -40,6 +40,15 @@ class Fault(Struct, frozen=True, kw_only=True):
         """Whether reads fail too."""
         return "pread64" in self.calls
 
+    @property
+    def must_occur(self) -> bool:
+        """Whether a server that stores anything makes these calls: every commit writes and syncs the log, and a
+        checkpoint syncs the database.
+        """
+        if self.file == "-wal":
+            return "fdatasync" in self.calls or "pwrite64" in self.calls
+        return "fdatasync" in self.calls and self.nth == 1
+
     def __str__(self) -> str:
         when = f"from call {self.nth} on" if self.persistent else f"at call {self.nth} only"
         return f"{self.calls} on the database{self.file} fails with {self.error} {when}"

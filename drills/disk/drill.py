@@ -79,6 +79,16 @@ async def disk(step: int, findings: Findings) -> None:
     report(tally, findings)
 
 
+async def disk_sync(findings: Findings) -> None:
+    """Run one fault of syncing the log: the smallest version of the drill."""
+    tally, fault = DiskTally(), Fault(calls="fdatasync,fsync", file="-wal", error="EIO", nth=2)
+    if not can_trace():
+        findings.add_violation("the fault cannot be injected: strace is missing or not permitted")
+        return
+    await run_on_file(lambda store: [make_fault_plan(store, fault, stops=True)], tally, findings)
+    report(tally, findings)
+
+
 def report(tally: DiskTally, findings: Findings) -> None:
     findings.add_figure(Figure("responses", tally.responses))
     findings.add_figure(Figure("kills", tally.kills))
@@ -110,6 +120,7 @@ def make_fault_plan(store: Path, fault: Fault, stops: bool, *, kills: bool = Fal
         inject=inject,
         blocks_writes=stops,
         allows_reads=not fault.affects_reads,
+        must_occur=fault.must_occur,
         kills=kills,
         quiet=quiet,
     )

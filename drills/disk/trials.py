@@ -25,6 +25,8 @@ from drills.harness.process import Process, Servers
 
 RECOVERY_SECONDS = 5.0
 _EFFECT_SECONDS = 3.0  # within which a fault occurs; some files are used only when the load ends
+_CHECKPOINTS, _COMMITS = 8, 5  # for a fault that has not occurred by then, and commits before each checkpoint
+_CHECKPOINT_SECONDS = 1.3  # after a commit; an idle server checkpoints its log after a second
 _BLOCKED_SECONDS = 10.0  # includes the time to use up the free part of a disk
 _HANG_SECONDS = 90.0
 _LONG_TEXT = "x" * 40_000
@@ -37,6 +39,7 @@ class FaultPlan(Struct, frozen=True, kw_only=True):
     inject: Callable[[int], AbstractAsyncContextManager[HasEffect]]  # takes the pid of the server
     blocks_writes: bool
     allows_reads: bool = True
+    must_occur: bool = False  # it is a violation if the server does not make the failing call
     kills: bool = False
     quiet: bool = False  # no request arrives after the fault
     seconds: float = 0.2  # that the fault continues after the checks
@@ -92,9 +95,7 @@ class Trials:
         async with asyncio.TaskGroup() as clients:
             async with plan.inject(process.pid) as has_effect:
                 load = clients.create_task(workload.run())
-                if await wait_until(has_effect, _EFFECT_SECONDS) is None:
-                    self._tally.not_occurred += 1
-                else:
+                if await self._wait_for_effect(has_effect, workload, plan):
                     await self._check_during_fault(process, workload, plan)
                 await asyncio.sleep(plan.seconds)
                 if plan.quiet:
@@ -103,6 +104,23 @@ class Trials:
                     process.kill()
             if not plan.kills:
                 await self._check_recovery(process, workload, plan)
+
+    async def _wait_for_effect(self, has_effect: HasEffect, workload: DiskWorkload, plan: FaultPlan) -> bool:
+        """Return whether the fault occurs. One that must occur gets more commits and checkpoints before it is given up:
+        a group commit of all requests makes few calls.
+        """
+        occurred = await wait_until(has_effect, _EFFECT_SECONDS) is not None
+        for _ in range(_CHECKPOINTS if plan.must_occur else 0):
+            if occurred:
+                break
+            for _ in range(_COMMITS):
+                await workload.create()
+            occurred = await wait_until(has_effect, _CHECKPOINT_SECONDS) is not None
+        if not occurred:
+            self._tally.not_occurred += 1
+        if not occurred and plan.must_occur:
+            self._report(plan, "the fault did not occur: the server did not make this call often enough, or at all")
+        return occurred
 
     async def _check_during_fault(self, process: Process, workload: DiskWorkload, plan: FaultPlan) -> None:
         """Check the server during the fault."""
