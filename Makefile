@@ -66,7 +66,7 @@ sglang: $(VENV)/.dev ## install SGLang for the CPU in build/sglang, 2 GB
 golden: $(VENV)/.dev ## rewrite the expected results of recorded engines
 	@$(BIN)/python -m tools.golden expect
 
-drills: $(VENV)/.dev ## fault injection: kills, stops, partitions, full disks (ARGS="--quick" takes minutes, ARGS=zombie runs one)
+drills: $(VENV)/.dev ## fault injection: kills, stops, partitions, full disks (ARGS="--quick" takes minutes, ARGS=zombie runs one, ARGS=--planted checks that each finds its fault)
 	@$(BIN)/python -m drills $(ARGS)
 
 mutants: $(VENV)/.dev ## change single rules of the source and count the changes that no test notices, an hour (ARGS="--count 20 --seed 2 --jobs 8 --json FILE")

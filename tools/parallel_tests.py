@@ -42,6 +42,7 @@ OTHERS = "others"
 FOLDERS = {
     "faults": ("faults",),
     "clients": ("clients",),
+    "drills": ("drills",),
     OTHERS: (),
     "server": ("agent", "api", "contracts", "service", "wiring"),
     "transport": ("transport",),

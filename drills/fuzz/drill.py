@@ -27,7 +27,7 @@ from drills.harness.server import Setup
 from drills.harness.storage_locations import StorageKind, StorageLocation, open_storage
 
 FAILURE_FOLDER = Path("build/fuzz")
-MAX_LAG_MS, MAX_GROWTH_MIB = 50.0, 16.0
+MAX_LAG_MS, MAX_GROWTH_MIB = 100.0, 16.0
 MIB = 1024 * 1024
 _CONNECTIONS = 6
 _RENEW_INTERVAL = 200  # requests after which new objects are created, since the previous ones may be deleted

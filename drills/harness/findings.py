@@ -1,7 +1,7 @@
 """Results of a drill: the number of trials, the violations, and the measured figures."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -9,7 +9,7 @@ _MAX_REPORTED = 20  # violations of each drill that are printed one by one
 
 
 class Figure(Struct, frozen=True):
-    """A measured value; `maximum` or `minimum` is its target."""
+    """A measured value; one above its `maximum` or below its `minimum` is a violation."""
 
     name: str
     value: float
@@ -17,9 +17,13 @@ class Figure(Struct, frozen=True):
     minimum: float | None = None
 
     @property
-    def missed(self) -> bool:
-        over = self.maximum is not None and self.value > self.maximum
-        return over or (self.minimum is not None and self.value < self.minimum)
+    def excess(self) -> str:
+        """How the value violates its limit; empty if it does not. NaN violates every limit."""
+        if self.maximum is not None and not self.value <= self.maximum:
+            return f"{self} is above the limit of {self.maximum:g}"
+        if self.minimum is not None and not self.value >= self.minimum:
+            return f"{self} is below the limit of {self.minimum:g}"
+        return ""
 
     def __str__(self) -> str:
         return f"{self.name} {self.value:,.0f}" if self.value >= 100 else f"{self.name} {self.value:.3g}"
@@ -54,19 +58,30 @@ class Findings:
     def add_figure(self, figure: Figure) -> None:
         self.figures.append(figure)
 
+    def check_figures(self) -> None:
+        """Report the figures beyond their limits, once the drill is over.
+
+        Tests with few trials do not call this: their percentiles and ratios depend on single requests.
+        """
+        self.add_violations(filter(None, (figure.excess for figure in self.figures)))
+
 
 def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else 0.0
 
 
-def render_table(results: list[Findings]) -> str:
-    heads = ("drill", "trials", "violations", "seconds", "figures")
-    lines = [heads, *(_table_cells(one) for one in results)]
+def render_table(results: Sequence[Findings]) -> str:
+    return render_cells([table_cells(one) for one in results])
+
+
+def render_cells(rows: Sequence[tuple[str, ...]]) -> str:
+    """Render rows of `table_cells` under their heads."""
+    lines = [("drill", "trials", "violations", "seconds", "figures"), *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
     return "\n".join(_render_row(line, widths) for line in lines)
 
 
-def _table_cells(findings: Findings) -> tuple[str, ...]:
+def table_cells(findings: Findings) -> tuple[str, ...]:
     figures = ", ".join(map(str, findings.figures))
     return findings.drill, f"{findings.trials:,}", f"{findings.violations:,}", f"{findings.seconds:.0f}", figures
 

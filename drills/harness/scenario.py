@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import Any
 
+import msgspec
+
 from drills.harness.client import DISCONNECT_ERRORS, Answer, Client, Stream
 from drills.harness.journal import new_nonce
 from drills.harness.oracle import ENDED, InvalidStream, Json, parse_event, terminal_response
@@ -142,7 +144,11 @@ class Scenario:
             if answer.status not in _ALLOWED and error.get("code") != "server_restarted":
                 self.violations.append(f"a request was answered with {answer.status} {answer.body[:300]!r}")
             return None
-        body = answer.json()
+        try:
+            body = answer.json()
+        except msgspec.DecodeError:
+            self.violations.append(f"a request was answered with 200 and {answer.body[:300]!r}")
+            return None
         if body.get("object") == "response":
             self._record_response(body)
         return body

@@ -73,9 +73,13 @@ async def sample_memory(server: Server) -> AsyncIterator[list[float]]:
         await asyncio.wait([task])
 
 
+def latency(results: Sequence[LoadResult], share: float) -> float:
+    """Return a percentile of the latency of successful requests, in seconds."""
+    return percentile([one.took for one in results if one.status == 200], share)
+
+
 def p99(results: Sequence[LoadResult]) -> float:
-    """Return the 99th percentile of the latency of successful requests, in seconds."""
-    return percentile([one.took for one in results if one.status == 200], 0.99)
+    return latency(results, 0.99)
 
 
 def goodput(results: Sequence[LoadResult], seconds: float) -> float:

@@ -8,10 +8,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from drills.harness.findings import Figure, Findings
-from drills.load.capacity_server import find_violations, p99, run_load, run_server
+from drills.load.capacity_server import find_violations, latency, run_load, run_server
 from drills.load.load_generator import LoadSpec
 
-MAX_RATIO = 1.5
+# Latency of the quiet tenant relative to its latency alone. Its turn comes after at most one of the other tenant; the
+# 99th percentile of few requests also shows other activity on the machine.
+MAX_RATIOS = {0.5: 2.0, 0.99: 3.0}
 _SLOTS, _DELAY = 8, 0.5
 _PROMPT_CHARACTERS = 32_000
 _QUIET_RATE = 2.0  # requests per second
@@ -36,6 +38,8 @@ async def noisy(times: Times, findings: Findings) -> None:
         findings.add_trials(len(results))
         findings.add_violations(find_violations(results))
     findings.add_violations("a request of the quiet tenant was rejected" for one in disturbed if one.status != 200)
-    findings.add_figure(Figure("quiet p99 ms alone", p99(alone) * 1000))
-    findings.add_figure(Figure("quiet p99 × alone", p99(disturbed) / p99(alone), maximum=MAX_RATIO))
+    findings.add_figure(Figure("quiet p99 ms alone", latency(alone, 0.99) * 1000))
+    for share, max_ratio in MAX_RATIOS.items():
+        ratio = latency(disturbed, share) / latency(alone, share)
+        findings.add_figure(Figure(f"quiet p{share * 100:.0f} × alone", ratio, maximum=max_ratio))
     findings.add_figure(Figure("loud refused %", 100 * sum(one.status != 200 for one in noise) / len(noise)))

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,7 +32,10 @@ from drills.load.websocket_client import (
 
 T = TypeVar("T")
 
-MAX_IDLE_KIB, MAX_UNREAD_KIB, MAX_KERNEL_KIB, MAX_RATIO, MAX_SECOND_ROUND_MIB = 32.0, 1024.0, 256.0, 1.2, 8.0
+MAX_IDLE_KIB, MAX_UNREAD_KIB, MAX_KERNEL_KIB, MAX_SECOND_ROUND_MIB = 32.0, 1024.0, 256.0, 8.0
+# Latency relative to a server without load. On two cores the server, its reference and their clients take turns, which
+# the 99th percentile shows more than the crowd; work per idle socket would multiply both.
+MAX_RATIOS = {0.5: 1.5, 0.99: 3.0}
 MIB = 1024 * 1024
 _NORMAL_CLIENTS = 8  # clients that send a request, read the answer and pause
 _PAUSE_SECONDS = 0.02
@@ -188,10 +192,10 @@ async def _measure_alternately(
 
 def _report_latency(crowded: list[Timing], quiet: list[Timing], findings: Findings) -> None:
     findings.add_trials(len(crowded))
-    for name in ("first", "whole"):
-        ours, reference = (percentile([getattr(one, name) for one in took], 0.99) for took in (crowded, quiet))
-        findings.add_figure(Figure(f"{name} p99 ms", ours * 1e3))
-        findings.add_figure(Figure("beside a quiet server", ours / reference, MAX_RATIO))
+    for name, (share, max_ratio) in product(("first", "whole"), MAX_RATIOS.items()):
+        ours, reference = (percentile([getattr(one, name) for one in took], share) for took in (crowded, quiet))
+        findings.add_figure(Figure(f"{name} p{share * 100:.0f} ms", ours * 1e3))
+        findings.add_figure(Figure(f"{name} p{share * 100:.0f} × quiet", ours / reference, max_ratio))
 
 
 async def _wait_until_all_closed(process: Process, findings: Findings) -> None:

@@ -119,4 +119,4 @@ def _report(cluster: ReplicaCluster, state: LoadState, verifier: Verifier, findi
     for name, value in (("lost", verifier.lost), ("stuck", verifier.stuck), ("duplicated", verifier.duplicated)):
         findings.add_figure(Figure(name, value, maximum=0))
     findings.add_figure(Figure("cut off in good order", verifier.cut, maximum=0))
-    findings.add_figure(Figure("slowest stop s", cluster.slowest_stop, maximum=GRACE_SECONDS + 1.0))
+    findings.add_figure(Figure("slowest stop s", cluster.slowest_stop, maximum=GRACE_SECONDS + 2.0))

@@ -207,8 +207,6 @@ class Kill9Drill:
         self._findings.add_figure(
             Figure("recovery p99 s", percentile(self._recoveries, 0.99), maximum=RECOVERY_SECONDS)
         )
-        if share < 0.95:
-            self._findings.add_violation(f"only {share:.1%} of background runs without a stream were completed")
 
     def get_tracebacks(self) -> list[str]:
         return self._processes.tracebacks

@@ -8,7 +8,7 @@ from typing import Any
 from drills.harness.client import Client
 from drills.harness.findings import Findings
 from drills.harness.journal import new_nonce
-from drills.harness.oracle import output_text, parse_event, terminal_response
+from drills.harness.oracle import InvalidStream, output_text, parse_event, terminal_response
 from drills.harness.process import open_servers
 from drills.harness.storage_locations import StorageKind, StorageLocation, open_storage
 
@@ -38,7 +38,7 @@ async def _run_trial(trial: Any, client_a: Client, client_b: Client, findings: F
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             if sentence := await trial(client_a, client_b):
                 findings.add_violation(f"{name}: {sentence}")
-    except (TimeoutError, EOFError, OSError, LookupError, TypeError) as error:
+    except (TimeoutError, EOFError, OSError, LookupError, TypeError, InvalidStream) as error:
         findings.add_violation(f"{name}: {error!r}")
 
 

@@ -10,7 +10,7 @@ import logging
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -40,13 +40,15 @@ _SETTINGS = McpSettings(
 )
 
 
-async def mcp(calls: int, findings: Findings) -> None:
+async def mcp(calls: int, findings: Findings, step: int = 1) -> None:
+    """Try every `step`-th server, then make this many concurrent calls."""
     logs = _LogCapture()
     logging.getLogger().addHandler(logs)
     async with run_host(respond_with(b"{}")) as canary, _run_hostile_servers(f"http://127.0.0.1:{canary.port}") as port:
-        await _Drill(port, findings).try_all(canary)
+        names = [*list_behaviours()][::step]
+        await _Drill(port, findings).try_all(names, canary)
         await _call_concurrently(port, calls, findings)
-        await try_through_server(port, findings)
+        await try_through_server(port, names, findings)
     logging.getLogger().removeHandler(logs)
     findings.add_violations(f"a log line contains the secret: {line[:80]}" for line in logs.lines if SECRET in line)
 
@@ -84,9 +86,9 @@ class _Drill:
         self._overrun = 0.0
         self._completed = self._failed = 0
 
-    async def try_all(self, canary: Host) -> None:
+    async def try_all(self, names: Sequence[str], canary: Host) -> None:
         await self._warm_up()
-        memory, peak, names = measure_rss(), _peak_mib(), list(list_behaviours())
+        memory, peak = measure_rss(), _peak_mib()
         for begin in range(0, len(names), AT_ONCE):
             await asyncio.gather(*map(self._try_server, names[begin : begin + AT_ONCE]))
         counts = json.loads(await _fetch_counts(self._port))
@@ -95,7 +97,7 @@ class _Drill:
             self._findings.add_violation(f"a redirect or a hint was followed, {canary.connects} times")
         if running_tasks := [task for task in asyncio.all_tasks() if task.get_name().startswith("mcp ")]:
             self._findings.add_violation(f"{len(running_tasks)} tasks are still running")
-        self._findings.add_figure(Figure("servers", len(names), minimum=60))
+        self._findings.add_figure(Figure("servers", len(names)))
         self._findings.add_figure(Figure("overrun s", self._overrun, maximum=MAX_OVERRUN_SECONDS))
         self._findings.add_figure(Figure("growth MiB", measure_rss() - memory, maximum=MAX_GROWTH_MIB))
         self._findings.add_figure(Figure("peak MiB", _peak_mib() - peak, maximum=MAX_GROWTH_MIB))

@@ -6,7 +6,7 @@ Every response completes in time, whatever happens to its MCP servers, and conta
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,6 @@ from antiphon.engines.fake import FakeEngine
 from antiphon.wiring import build_app
 from drills.harness.findings import Figure, Findings
 from drills.harness.in_process import LocalClient
-from tests.tools.mcp.hostile_behaviours import list_behaviours
 
 LIST_SECONDS, CALL_SECONDS = 2.0, 1.0
 MAX_CALL_SECONDS = 10 * CALL_SECONDS  # for calls with progress
@@ -24,11 +23,10 @@ AT_ONCE = 4
 SECRET = "canary-77b0e2d4c6"
 
 
-async def try_through_server(port: int, findings: Findings) -> None:
+async def try_through_server(port: int, names: Sequence[str], findings: Findings) -> None:
     async with _open_server() as client:
         drill = _Drill(client, port, findings)
         await drill.send("good")
-        names = list(list_behaviours())
         for begin in range(0, len(names), AT_ONCE):
             await asyncio.gather(*map(drill.try_server, names[begin : begin + AT_ONCE]))
     findings.add_figure(Figure("response overrun s", drill.overrun, maximum=MAX_OVERRUN_SECONDS))

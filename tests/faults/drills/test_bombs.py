@@ -26,6 +26,7 @@ async def test_a_sample_of_the_bombs_is_rejected_quickly_and_cheaply() -> None:
         await bombs(BombSelection(step=29, attempts=6, pdfs=False), findings)
     assert findings.trials > 35
     assert findings.reported == []
+    assert {figure.name: figure.excess for figure in findings.figures}["grown MiB"] == ""
 
 
 def test_there_are_more_than_1000_bombs_with_unique_names() -> None:
@@ -62,5 +63,6 @@ async def test_distinct_schemas_leave_no_files_on_disk() -> None:
     findings = Findings("bombs-schemas")
     async with asyncio.timeout(SECONDS):
         await distinct(Schemas(100, 200), findings)
+    findings.check_figures()
     assert findings.reported == []
     assert len({str(make_distinct(number)) for number in range(1_000)}) == 1_000

@@ -18,4 +18,4 @@ async def test_idle_and_unread_websockets_use_little_memory_and_leak_nothing() -
     assert findings.reported == []
     small = [figure for figure in findings.figures if "KiB" in figure.name]
     assert len(small) == 4
-    assert [str(figure) for figure in small if figure.missed] == []
+    assert [figure.excess for figure in small if figure.excess] == []

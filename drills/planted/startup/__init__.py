@@ -1,0 +1,1 @@
+"""The folder that a planted run puts in front of Python's module search path."""

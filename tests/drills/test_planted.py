@@ -1,0 +1,59 @@
+"""Every drill finds the fault that is planted for it. `make drills ARGS=--planted` runs all of them, those that are too
+expensive for every test run too.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from drills.disk.bad_disk import can_trace
+from drills.planted.faults import FAULTS, PlantedFault, find_fault
+from drills.planted.runner import run_with_fault
+from drills.registry import build_drills
+
+# Drills that find their faults with little work: each takes two to four seconds of CPU time.
+CHEAP = (
+    *("tenants-sqlite", "bombs", "bombs-schemas", "egress", "mcp", "forgery", "upstream", "nth-failure"),
+    *("replays-sqlite", "idempotency-sqlite", "zombie-sqlite", "kill9-sqlite", "overload", "noisy", "engine-kills"),
+    "disconnects",
+)
+
+
+def _read_module(fault: PlantedFault) -> str:
+    spec = find_spec(fault.module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).read_text()
+
+
+def test_every_drill_has_one_fault() -> None:
+    drills = [drill for fault in FAULTS.values() for drill in fault.drills]
+    assert sorted(drills) == sorted(build_drills("full"))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_applies_to_the_current_source(name: str) -> None:
+    fault = FAULTS[name]
+    source = _read_module(fault)
+    changed = fault.apply(source)
+    compile(changed, fault.module, "exec")
+    assert changed != source
+
+
+def test_a_fault_that_does_not_apply_is_an_error() -> None:
+    with pytest.raises(ValueError, match="does not apply"):
+        find_fault("disk").apply("the server has changed")
+
+
+@pytest.mark.parametrize("drill", CHEAP)
+def test_a_drill_finds_its_planted_fault(drill: str) -> None:
+    run = run_with_fault(drill)
+    assert run.is_found, run.output
+
+
+@pytest.mark.needs("strace")
+@pytest.mark.skipif(not can_trace(), reason="this user may not trace processes")
+def test_the_disk_drill_finds_commits_that_are_not_synced() -> None:
+    run = run_with_fault("disk")
+    assert run.is_found, run.output
