@@ -13,7 +13,8 @@ import pytest
 from antiphon.errors import BodyTooLarge
 from antiphon.limits import Limits
 from antiphon.protocol.types.files import ExpiresAfter, FileFields
-from antiphon.service.files import Files, FileSweeper
+from antiphon.service.files import Files
+from antiphon.service.persistence.store_maintenance import FileSweeper
 from antiphon.stores.base import FileQuota
 from antiphon.stores.contents.folder import FolderContents
 from antiphon.stores.registry import make_store

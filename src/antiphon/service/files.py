@@ -1,19 +1,17 @@
 """Files of clients: stored, listed, read and deleted; and uploads, by which a file arrives in parts.
 
 Content is written first, then the row that refers to it; a failure in between leaves content without a row, which
-`FileSweeper` deletes. A file is durable when its request is answered.
+`FileSweeper` (store_maintenance.py) deletes. A file is durable when its request is answered.
 """
 
-import asyncio
 import hashlib
-import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from time import time
 
 from msgspec import Struct
 
-from antiphon.errors import AntiphonError, BodyTooLarge, InvalidValue, NotFound
+from antiphon.errors import BodyTooLarge, InvalidValue, NotFound
 from antiphon.ids import new_dashed_id, new_id
 from antiphon.limits import Limits
 from antiphon.protocol.types.files import (
@@ -31,14 +29,9 @@ from antiphon.stores.base import FileQuota, FileRow, UploadRow
 from antiphon.stores.contents.base import ContentStore
 from antiphon.stores.sql.store import Store
 
-log = logging.getLogger(__name__)
-
 _UPLOAD_SECONDS = 3600.0  # until an upload expires
 _MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 _BATCH_LIFETIME = 2_592_000  # seconds; files for batches expire after 30 days unless the client says otherwise
-_SWEEP_SECONDS = 60.0  # between two sweeps
-_SWEEPS_PER_SEARCH = 60  # between two searches for content without a row
-_ORPHAN_SECONDS = 3600.0  # age from which content without a row was left by a crash
 
 
 class StoredContent(Struct, frozen=True):
@@ -207,36 +200,6 @@ class Files:
             digest=content.sha256,
             content=content.key,
         )
-
-
-class FileSweeper:
-    """Deletes expired files and uploads, and content that a crash left without a row."""
-
-    def __init__(self, store: Store, contents: ContentStore) -> None:
-        self._store = store
-        self._contents = contents
-
-    async def run_forever(self) -> None:
-        """Sweep until cancelled. Failures are logged, and repeated with the next sweep."""
-        while True:
-            try:
-                await self.delete_unused(time() - _ORPHAN_SECONDS)
-                for _ in range(_SWEEPS_PER_SEARCH):
-                    await self.expire()
-                    await asyncio.sleep(_SWEEP_SECONDS)
-            except AntiphonError as error:
-                log.warning("sweeping the files failed: %s", error)
-                await asyncio.sleep(_SWEEP_SECONDS)
-
-    async def expire(self) -> None:
-        while unused := await self._store.expire_files():
-            await self._contents.delete(unused)
-
-    async def delete_unused(self, before: float) -> None:
-        """Delete content that was written before a time and that no row refers to."""
-        async for keys in self._contents.list_keys(before):
-            if unused := await self._store.find_unused(*keys):
-                await self._contents.delete(unused)
 
 
 class _ContentMeter:

@@ -19,7 +19,7 @@ from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.compact import Compactions
 from antiphon.service.completions import Completions
 from antiphon.service.engine_tasks import EngineTasks
-from antiphon.service.files import Files, FileSweeper
+from antiphon.service.files import Files
 from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models, make_naming
 from antiphon.service.model_io.served_model import OutputTokenLimits
@@ -27,7 +27,7 @@ from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import SettingsReloader
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
-from antiphon.service.persistence.store_maintenance import StoreProbe
+from antiphon.service.persistence.store_maintenance import FileSweeper, StoreProbe
 from antiphon.service.planning.planner import Planner, PlannerSettings, TracerFactory
 from antiphon.service.planning.request_policy import RequestPolicy, make_request_policy
 from antiphon.service.responses import Responses

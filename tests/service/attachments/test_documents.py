@@ -1,6 +1,6 @@
 """Text extraction from files. PDFs are parsed in a child process that is killed at its timeout.
 
-Covers `service/attachments.document_child.py`.
+Covers `service/attachments/document_child.py`.
 """
 
 import asyncio

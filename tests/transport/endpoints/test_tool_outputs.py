@@ -244,7 +244,7 @@ async def test_an_invalid_output_is_rejected_with_its_field(
     [
         ({"type": "input_image", "image_url": "http://127.0.0.1/a.png"}, "invalid_image_url", "output[1].image_url"),
         ({"type": "input_image", "image_url": "data:image/png;base64,AAAA"}, "invalid_image", "output[1].image_url"),
-        ({"type": "input_image", "file_id": "file_1"}, "unsupported_parameter", "output[1].file_id"),
+        ({"type": "input_image", "file_id": "file_1"}, "invalid_value", "output[1].file_id"),
         ({"type": "input_file", "file_data": "%"}, "invalid_file", "output[1].file_data"),
     ],
 )

@@ -7,6 +7,7 @@ and its size every minute; readers get the last result, so they never wait for a
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from time import time
 
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from antiphon.config.areas import StorageSettings
 from antiphon.errors import AntiphonError
 from antiphon.offload import TimedEvent
 from antiphon.stores.base import RetentionBounds
+from antiphon.stores.contents.base import ContentStore
 from antiphon.stores.sql.store import Store
 
 log = logging.getLogger(__name__)
@@ -24,6 +26,9 @@ SWEEP_SECONDS = 60.0  # between two sweeps, unless one is due earlier
 _BOUND_FRACTION = 16  # 1/16 of a limit may be written until the next sweep
 _DEFAULT_BYTES, _DEFAULT_BYTES_IN_MEMORY = 10 * 1024**3, 512 * 1024**2  # per tenant
 _MAX_ENTRIES_DUE = 256  # responses until the next sweep, whatever the limit
+
+_SWEEPS_PER_SEARCH = 60  # between two searches for content without a row
+_ORPHAN_SECONDS = 3600.0  # age from which content without a row was left by a crash
 
 _INTERVAL = 1.0  # seconds between a result and the next probe
 _TIMEOUT = 2.0  # seconds
@@ -81,6 +86,36 @@ def _bytes_until_sweep(bounds: RetentionBounds) -> int | None:
     """Return the bytes that may be written until the next sweep, from the smallest limit."""
     sizes = [size for size in (bounds.bytes, *bounds.byte_overrides.values()) if size is not None]
     return min(sizes) // _BOUND_FRACTION if sizes else None
+
+
+class FileSweeper:
+    """Deletes expired files and uploads, and content that a crash left without a row."""
+
+    def __init__(self, store: Store, contents: ContentStore) -> None:
+        self._store = store
+        self._contents = contents
+
+    async def run_forever(self) -> None:
+        """Sweep until cancelled. Failures are logged, and repeated with the next sweep."""
+        while True:
+            try:
+                await self.delete_unused(time() - _ORPHAN_SECONDS)
+                for _ in range(_SWEEPS_PER_SEARCH):
+                    await self.expire()
+                    await asyncio.sleep(SWEEP_SECONDS)
+            except AntiphonError as error:
+                log.warning("sweeping the files failed: %s", error)
+                await asyncio.sleep(SWEEP_SECONDS)
+
+    async def expire(self) -> None:
+        while unused := await self._store.expire_files():
+            await self._contents.delete(unused)
+
+    async def delete_unused(self, before: float) -> None:
+        """Delete content that was written before a time and that no row refers to."""
+        async for keys in self._contents.list_keys(before):
+            if unused := await self._store.find_unused(*keys):
+                await self._contents.delete(unused)
 
 
 class StoreProbe:
