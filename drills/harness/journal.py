@@ -49,8 +49,8 @@ class Journal:
 
 
 class JournalAudit:
-    """Reads new lines of a journal and checks them: no turn is generated after its end was committed, and no response
-    is ended by two owners, or by one from which another has taken it over.
+    """Reads new lines of a journal and checks them: no turn is generated after its end was committed (a resumed server
+    has to cancel it), and no response is ended by two owners, or by one from which another has taken it over.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,6 +64,9 @@ class JournalAudit:
         self.ended: dict[str, float] = {}  # time at which the engine last stopped working on a turn, by nonce
         self.running: set[str] = set()  # nonces
         self.held: set[str] = set()  # ids of responses whose call was held
+        # processes that were paused: one that is about to call the engine then learns of a takeover only afterwards
+        self.resumed: set[int] = set()
+        self._stale: set[str] = set()  # nonces that such a process sent to the engine after their end was committed
 
     def check_new_lines(self) -> list[str]:
         """Check the lines written since the last call; returns violations."""
@@ -93,8 +96,7 @@ class JournalAudit:
             case "generate":
                 return self._check_generate(line)
             case "generated" | "cancelled":
-                self.ended[line.nonce] = line.at
-                self.running.discard(line.nonce)
+                return self._check_generated(line)
         return ""
 
     def _check_generate(self, line: JournalLine) -> str:
@@ -103,7 +105,17 @@ class JournalAudit:
         self.running.add(line.nonce)
         if line.nonce not in self._committed:
             return ""
+        if line.pid in self.resumed:
+            self._stale.add(line.nonce)
+            return ""
         return f"{line.nonce} was sent to the engine after its end was committed (call {len(times)})"
+
+    def _check_generated(self, line: JournalLine) -> str:
+        self.ended[line.nonce] = line.at
+        self.running.discard(line.nonce)
+        if line.what == "generated" and line.nonce in self._stale and line.pid in self.resumed:
+            return f"{line.nonce} was generated to its end by a resumed server after its end was committed"
+        return ""
 
     def _check_commit(self, line: JournalLine) -> str:
         self._committed.add(line.nonce or self.nonces.get(line.id, line.id))

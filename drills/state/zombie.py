@@ -43,6 +43,7 @@ async def zombie(kind: PlaceKind | StorageLocation, rounds: int, findings: Findi
         for number in range(rounds):
             runs = [Run(kind=_KINDS[at % len(_KINDS)], prompt=_SAMPLE_TEXT) for at in range(20)]  # type: ignore[arg-type]  # they are RunKinds
             owner, successor = (first, second) if number // 2 % 2 else (second, first)
+            audit.resumed.add(owner.pid)
             if number % 2:
                 await _pause_and_take_over(storage, (owner, successor), runs, findings)
             else:
