@@ -153,7 +153,7 @@ _FAULTS = (
         module="antiphon.stores.sql.responses",
         old="    if fence != end.fence:\n        raise OwnershipLost(end.id)\n",
         new="",
-        violation=r"was ended under (several fences|the fence 1, but taken over)",
+        violation=r"was ended under (several fences|the fence \d+, but taken over)",
     ),
     PlantedFault(
         name="an approval can be used more than once",
