@@ -224,6 +224,7 @@ def test_missing_attachments_are_recorded_with_parameter_and_number_of_uses() ->
         function_output("a", [{"type": "input_image", "image_url": "https://x/a"}]),
         {"type": "computer_call", "call_id": "c", "action": {"type": "screenshot"}, "pending_safety_checks": []},
         {"type": "computer_call_output", "call_id": "c", "output": shot},
+        {"role": "user", "content": [{"type": kind, "file_id": "f"} for kind in ("input_image", "input_file")]},
     ]
     create_request = make_request(input=items)
     attachments = AttachmentLookup()
@@ -233,6 +234,8 @@ def test_missing_attachments_are_recorded_with_parameter_and_number_of_uses() ->
         FileAttachment("a.txt", "QQ=="): ("input[0].content[1].file_data", 1),
         ImageAttachment("https://x/a"): ("input[2].output[0].image_url", 1),
         ImageAttachment("https://x/shot"): ("input[4].output.image_url", 1),
+        ImageAttachment(file_id="f"): ("input[5].content[0].file_id", 1),
+        FileAttachment(file_id="f"): ("input[5].content[1].file_id", 1),
     }
 
 
@@ -245,8 +248,6 @@ def test_missing_attachments_are_recorded_with_parameter_and_number_of_uses() ->
             "input[1].content[1]",
         ),
         ([{"role": "user", "content": [AUDIO]}], "input_audio", "input[0].content[0]"),
-        ([{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}], "", "input[0].content[0].file_id"),
-        ([{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}], "", "input[0].content[0].file_id"),
         ([{"type": "item_reference", "id": "msg_1"}], "", "input[0]"),
         ([user_message(), {"type": "compaction", "encrypted_content": "x"}], "", "input[1]"),
         ([user_message(), {"type": "configuration_update", "reasoning": {"effort": "low"}}], "", "input[1]"),
