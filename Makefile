@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers drills mutants lock clean test-engines test-clients test-seeds vllm sglang golden
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search drills mutants lock clean test-engines test-clients test-seeds vllm sglang golden
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ bench: $(VENV)/.dev ## measure the server beside a bare server that sends the sa
 
 bench-peers: $(VENV)/.dev ## measure the server beside other gateways, with one fake engine (ARGS="--quick": one round; ARGS="--rows agent,varied-json": some rows)
 	@$(BIN)/python -m bench.peers $(ARGS)
+
+bench-search: $(VENV)/.dev ## measure searches in vector stores (ARGS="--collection DIR": also their quality on judged queries; ARGS="--chunks 10000": one size)
+	@$(BIN)/python -m bench.search $(ARGS)
 
 test-engines: $(VENV)/.dev ## tests with a real vLLM and SGLang (VLLM=vllm://HOST:PORT or a folder, SGLANG likewise; GGUF=FILE: a model for tools)
 	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_SGLANG=$(or $(SGLANG),build/sglang) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \

@@ -18,6 +18,7 @@ from bench.formats import measure_formats, render_formats_table
 from bench.harmony import measure_harmony
 from bench.harness.servers import LOAD_CORE, pin
 from bench.harness.table import Row, render_table
+from bench.kept_streams import measure_kept_streams
 from bench.storage import measure_full_store, measure_stored_size
 
 FULL = Effort(rounds=5, streams=128, requests=3_200, stored=100_000)
@@ -34,7 +35,7 @@ def main() -> int:
     start = time.monotonic()
     with run_servers() as servers:
         rows = _measure_rows(servers, effort)
-    rows += [*measure_full_store(effort.stored), *measure_stored_size(), *measure_harmony()]
+    rows += [*measure_full_store(effort.stored), *measure_stored_size(), *measure_kept_streams(), *measure_harmony()]
     format_costs = measure_formats()
     conversations = render_conversation_table(4 * effort.rounds)
     sys.stdout.write(

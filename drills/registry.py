@@ -52,7 +52,7 @@ def _bombs(pick: SizeChoice) -> Drills:
     from drills.bombs import box, distinct, failures
     from drills.bombs.twins import twins
 
-    selection = pick(box.FULL, box.QUICK, box.BombSelection(step=150, pdfs=False))
+    selection = pick(box.FULL, box.QUICK, box.BombSelection(step=150, documents=False))
     few_failures = failures.FailureCounts(warm_up=len(failures.STAGES), measured=2 * len(failures.STAGES))
     failure_counts = pick(failures.FULL, failures.QUICK, few_failures)
     schema_counts = pick(distinct.FULL, distinct.QUICK, distinct.SchemaCounts(warm_up=20, measured=20))
@@ -194,7 +194,7 @@ def _engine(pick: SizeChoice) -> Drills:
     from drills.engines.engine_kills import ADAPTERS, engine_kills
 
     adapters = pick(ADAPTERS, ADAPTERS[:3], ADAPTERS[:1])
-    return {"engine-kills": lambda found: engine_kills(adapters, pick(20, 2, 1), found)}
+    return {"engine-kills": lambda found: engine_kills(adapters, pick(20, 2, 3), found)}
 
 
 def _pool(pick: SizeChoice) -> Drills:
@@ -233,6 +233,16 @@ def _kill9(pick: SizeChoice) -> Drills:
     }
 
 
+def _files(pick: SizeChoice) -> Drills:
+    from drills.state.files import files, make_points
+
+    deletion = ["store.delete_file:before:2"]
+    return {
+        "files-sqlite": lambda found: files("sqlite", pick(make_points(200), make_points(20), deletion), found),
+        "files-postgres": lambda found: files("postgres", pick(make_points(100), make_points(10), deletion), found),
+    }
+
+
 # By the first word of their names, in execution order: those that find the most in the least time come first.
 _FAMILIES: dict[str, Callable[[SizeChoice], Drills]] = {
     "tenants": _tenants,
@@ -260,6 +270,7 @@ _FAMILIES: dict[str, Callable[[SizeChoice], Drills]] = {
     "disconnects": _disconnects,
     "sockets": _sockets,
     "kill9": _kill9,
+    "files": _files,
 }
 
 

@@ -63,6 +63,7 @@ def test_the_end_of_the_connection_completes_a_body_without_a_length_only(data: 
         (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "invalid HTTP"),
         (HEAD[:-2] + b"Content-Length: 3\r\n\r\n", "invalid HTTP"),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * MAX_HEAD_BYTES, "exceed the size limit"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * MAX_HEAD_BYTES + b"\r\n\r\n", "exceed the size limit"),
     ],
 )
 def test_invalid_data_is_rejected_with_a_reason(data: bytes, reason: str) -> None:

@@ -51,6 +51,7 @@ _TITLES = {
     "antiphon_tool": "Tools",
     "antiphon_sandbox": "Tools",
     "antiphon_store": "Store",
+    "antiphon_vector": "Store",
     "antiphon_live": "Live log",
     "antiphon_leases": "Leases",
     "antiphon_egress": "Egress",

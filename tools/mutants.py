@@ -36,7 +36,15 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "antiphon"
 # Folders of the source, and the folders of tests that use them. Those that notice most are first.
 AREAS = {
-    "core": ("tests/core", "tests/agent", "tests/parsers", "tests/service", "tests/api", "tests/transport"),
+    "core": (
+        "tests/core",
+        "tests/agent",
+        "tests/parsers",
+        "tests/render",
+        "tests/service",
+        "tests/api",
+        "tests/transport",
+    ),
     "agent": ("tests/agent", "tests/service", "tests/api", "tests/transport"),
     "stores": ("tests/stores", "tests/contracts/store", "tests/contracts/test_live_log.py", "tests/service"),
     "service/access": ("tests/service/access", "tests/transport/middleware", "tests/api", "tests/wiring"),

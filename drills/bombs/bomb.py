@@ -14,7 +14,7 @@ from tests.faults.raw_client import build_body, build_request
 FAST_SECONDS = 0.050  # from the last byte of the request to the last byte of the answer
 MEDIA_SECONDS = 0.500  # for requests with images or files
 ENGINE_SECONDS = 0.200  # for requests that only the engine can judge
-PDF_SECONDS = 17.0  # for a PDF, which a child process parses within 15 seconds
+DOCUMENT_SECONDS = 17.0  # for a document, which a child process parses within 15 seconds
 
 Channel = Literal["http", "socket", "handshake"]
 Header = tuple[str, str]

@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from drills.bombs.bodies import bodies
-from drills.bombs.bomb import ENGINE_SECONDS, FAST_SECONDS, MEDIA_SECONDS, PDF_SECONDS, Bomb
-from drills.bombs.files import file_fields, files, pdfs
+from drills.bombs.bomb import DOCUMENT_SECONDS, ENGINE_SECONDS, FAST_SECONDS, MEDIA_SECONDS, Bomb
+from drills.bombs.files import documents, file_fields, files
 from drills.bombs.forms import forms
 from drills.bombs.health import measure_health
 from drills.bombs.http import compressed, heads, targets
@@ -42,7 +42,7 @@ _FIGURE_NAMES = {
     FAST_SECONDS: "worst ms",
     MEDIA_SECONDS: "worst picture or file ms",
     ENGINE_SECONDS: "worst for the engine ms",
-    PDF_SECONDS: "worst PDF ms",
+    DOCUMENT_SECONDS: "worst document ms",
 }
 _IMAGE_MESSAGE = {"role": "user", "content": [{"type": "input_image", "image_url": encode_data_url(png())}]}
 _PDF_URL = "data:application/pdf;base64," + b64encode(pdf("Hello")).decode()
@@ -70,7 +70,7 @@ def list_bombs(canary: str) -> list[Bomb]:
     """Return all bombs. `canary`: a file that some of them would create."""
     groups: list[Iterator[Bomb]] = [
         numbers(), bodies(), schemas(), texts(), literals(canary), routes(), compressed(), heads(), targets(), forms(),
-        sockets(), files(), images(), pdfs(),
+        sockets(), files(), images(), documents(),
     ]  # fmt: skip
     return [bomb for each in groups for bomb in each]
 
@@ -78,10 +78,12 @@ def list_bombs(canary: str) -> list[Bomb]:
 class BombSelection(Struct, frozen=True, kw_only=True):
     step: int = 1  # every step-th bomb is sent
     attempts: int = ATTEMPTS
-    pdfs: bool = True  # each PDF takes seconds
+    documents: bool = True  # each document takes seconds
 
     def choose_bombs(self, canary: str) -> list[Bomb]:
-        return [bomb for bomb in list_bombs(canary)[:: self.step] if self.pdfs or bomb.max_seconds < PDF_SECONDS]
+        return [
+            bomb for bomb in list_bombs(canary)[:: self.step] if self.documents or bomb.max_seconds < DOCUMENT_SECONDS
+        ]
 
 
 FULL, QUICK = BombSelection(), BombSelection(step=5)

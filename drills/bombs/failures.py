@@ -37,7 +37,7 @@ _CONCURRENCY = 16
 _SETTLE_SECONDS = 15.0
 _POLL_SECONDS = 0.25
 _STABLE_SAMPLES = 8  # equal samples in a row that count as stable
-_CONFIG = {"log_level": "error", "max_websocket_connections": 1000, "stall_seconds": 5.0}
+_CONFIG = {"log_level": "error", "max_websocket_connections": 1000, "stall_seconds": 5.0, "keep_streams": 0.0}
 _SCRIPT = """
 [[reply]]
 when = { contains = "fail at once" }

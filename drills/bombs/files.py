@@ -1,5 +1,5 @@
-"""Files of another type than declared, and files that expand or are slow to parse; PDFs are parsed by a child
-process.
+"""Files of another type than declared, and files that expand or are slow to parse; PDFs, office documents and
+HTML are parsed by a child process.
 """
 
 import zlib
@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from drills.bombs.bomb import MEDIA_SECONDS, PDF_SECONDS, Bomb, create_bomb, post_bomb
+from drills.bombs.bomb import DOCUMENT_SECONDS, MEDIA_SECONDS, Bomb, create_bomb, post_bomb
 from tests.faults.raw_client import build_body
 from tests.support.media_files import pdf, png
+from tests.support.office_files import archive, docx, paragraph, xlsx
 
 MIB = 1024 * 1024
 
@@ -23,6 +24,11 @@ def make_expanding_pdf(megabytes: int = 150) -> bytes:
     return head + b"stream\n" + stream + b"\nendstream" + tail.partition(b"endstream")[2]
 
 
+_ENTITIES = (
+    "<!DOCTYPE x ["
+    + "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "lol"}">' for n in range(10))
+    + "]><x>&e9;</x>"
+)
 BROKEN_PDFS = (
     b"%PDF-1.4",
     b"%PDF-1.4\n" + bytes(range(256)) * 40,
@@ -30,13 +36,21 @@ BROKEN_PDFS = (
     pdf("hello").replace(b"/Kids [4 0 R]", b"/Kids [2 0 R]"),
     pdf("hello").replace(b"/Pages 2 0 R", b"/Pages 1 0 R"),
 )
-PDFS: dict[str, Callable[[], bytes]] = {
+DOCUMENTS: dict[str, Callable[[], bytes]] = {
     **{f"broken {number}": partial(bytes, each) for number, each in enumerate(BROKEN_PDFS)},
     "a page that swells": make_expanding_pdf,
     "501 pages": lambda: pdf(*["a"] * 501),
     "no text": lambda: pdf("", ""),
     "pages within pages": lambda: pdf("x").replace(b"/Kids [4 0 R]", b"/Kids [" + b"2 0 R " * 5_000 + b"]"),
     "a million brackets": lambda: b"%PDF-1.4\n1 0 obj\n" + b"[" * 1_000_000,
+    "a docx that unpacks to 300 MB": lambda: archive({"word/document.xml": bytes(300_000_000)}),
+    "a docx with 10,001 files": lambda: archive({"word/document.xml": "", **{f"{n}.xml": "" for n in range(10_000)}}),
+    "a docx whose entities multiply": lambda: archive({"word/document.xml": _ENTITIES}),
+    "a docx that is cut": lambda: docx(paragraph("hello"))[:-40],
+    "a ZIP with paths to other folders": lambda: archive({"../../../etc/passwd": "x", "/etc/passwd": "x"}),
+    "a page of half a tag": lambda: b"<html>" + b"<a " * 300_000,
+    "a page of comments without an end": lambda: b"<html>" + b"<!--" * 200_000,
+    "a page without text": lambda: b"<html><script>x()</script>",
     "a million objects": lambda: b"%PDF-1.4\n" + b"1 0 obj\n<<>>\nendobj\n" * 300_000,
 }  # fmt: skip
 OTHER_FILES: dict[str, Callable[[], bytes]] = {
@@ -76,11 +90,14 @@ def files() -> Iterator[Bomb]:
     yield create_bomb("51 files", {"input": [{"role": "user", "content": [part] * 51}]}, param="input[0].content[0]")
 
 
-def pdfs() -> Iterator[Bomb]:
+def documents() -> Iterator[Bomb]:
     field = "input[0].content[0].file_data"
-    for name, make in PDFS.items():
+    for name, make in DOCUMENTS.items():
         sent = partial(_file_body, "data:application/pdf;base64,", make)
-        yield post_bomb(f"a PDF: {name}", sent, param=field, max_seconds=PDF_SECONDS)
+        yield post_bomb(f"a document: {name}", sent, param=field, max_seconds=DOCUMENT_SECONDS)
+    sheet = xlsx({"wide": "<row>" + "<c><v>1</v></c>" * 10_000 + "</row>"}, [])
+    yield create_bomb("a sheet of 10,000 columns", file_fields(b64encode(sheet).decode(), "a.xlsx"),
+                answers=(200, 400), reaches=True, max_seconds=DOCUMENT_SECONDS)  # fmt: skip
 
 
 def _file_body(head: str, make: Callable[[], bytes]) -> bytes:

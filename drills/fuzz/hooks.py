@@ -38,9 +38,12 @@ _TYPE_PATTERNS = (
     r"'messages\[\d+\]",  # fields of a message depend on its role
     r"'response_format\.json_schema'",  # depends on its type
     r"'prompt\.variables",  # checked when they are inserted
+    r"filters.*\.key'|'file_ids' or 'files'|for 'expires_after': expected an object",  # names that may be another one
 )
 _VALUE_PATTERNS = (
-    r"^There is no (item|response|conversation|call|function_call|server_url)\b|offers no tool",  # ids and labels
+    r"^There is no (item|response|conversation|call|function_call|server_url|file)\b|offers no tool",  # ids and labels
+    r"^There is nothing with the id|^The upload |^'part_ids' names|^The parts have",  # ids of lists, parts and states
+    r"more than half of 'max_chunk_size_tokens'|one of the weights",  # numbers that depend on each other
     r"^An output needs|needs an image_url",  # types shared with responses, where the field is optional
     r"^'\w+' and '\w+' |it needs '|not a declared|no tool to call|twice|already",  # fields that contradict each other
     r"'messages\[|^messages|are not allowed in a message|^Prefilled assistant messages",

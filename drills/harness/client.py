@@ -19,6 +19,25 @@ Disconnect = Callable[[bool], None]  # argument: send a RST instead of a FIN
 DISCONNECT_ERRORS = (ConnectionError, EOFError)  # asyncio.IncompleteReadError is an EOFError
 _DONE = b"data: [DONE]"
 _KEEPALIVE = b"event: keepalive\n"
+_BOUNDARY = "drill-7b1f0c52"
+
+
+class Form(Struct, frozen=True, kw_only=True):
+    """A multipart form with one file."""
+
+    name: str
+    filename: str
+    content: bytes
+    fields: dict[str, str] = {}
+
+    def render(self) -> bytes:
+        head = f'name="{self.name}"; filename="{self.filename}"'
+        parts = [(head, self.content), *((f'name="{name}"', value.encode()) for name, value in self.fields.items())]
+        rendered = [
+            f"--{_BOUNDARY}\r\nContent-Disposition: form-data; {head}\r\n\r\n".encode() + content + b"\r\n"
+            for head, content in parts
+        ]
+        return b"".join(rendered) + f"--{_BOUNDARY}--\r\n".encode()
 
 
 class Answer(Struct, frozen=True):
@@ -108,7 +127,9 @@ class Client:
     async def post(self, body: dict[str, Any] | None, path: str = "", key: str | None = None) -> Answer:
         return await self.send("POST", path or "/v1/responses", body, key)
 
-    async def send(self, method: str, path: str, body: dict[str, Any] | None = None, key: str | None = None) -> Answer:
+    async def send(
+        self, method: str, path: str, body: dict[str, Any] | Form | None = None, key: str | None = None
+    ) -> Answer:
         async with asyncio.timeout(self.seconds), self.open(method, path, body, key) as stream:
             return Answer(stream.status, await stream.read_body(), stream.retry_after)
 
@@ -152,10 +173,11 @@ def _disconnect(writer: asyncio.StreamWriter, reset: bool) -> None:
 
 
 def _render_request(method: str, path: str, body: Any, key: str | None, port: int) -> bytes:
-    content = b"" if body is None else msgspec.json.encode(body)
+    is_form = isinstance(body, Form)
+    content = body.render() if is_form else b"" if body is None else msgspec.json.encode(body)
     lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Content-Length: {len(content)}"]
     if content:
-        lines.append("Content-Type: application/json")
+        lines.append(f"Content-Type: {f'multipart/form-data; boundary={_BOUNDARY}' if is_form else 'application/json'}")
     if key is not None:
         lines.append(f"Idempotency-Key: {key}")
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + content

@@ -251,6 +251,7 @@ def _build_config(load: SocketLoad, script: Path) -> dict[str, object]:
         "fake_script": str(script),
         "max_websocket_connections": load.idle + load.unreading + _NORMAL_CLIENTS,
         "stall_seconds": load.stall_seconds,
+        "keep_streams": 0.0,
         "log_level": "error",
     }
 

@@ -213,6 +213,15 @@ _FAULTS = (
         violation=r"the fault did not occur",
     ),
     PlantedFault(
+        name="the content of a file is deleted before its row",
+        drills=("files-sqlite", "files-postgres"),
+        module="antiphon.service.files",
+        old="        unused = await self._store.delete_file(tenant, file_id)\n",
+        new="        await self._contents.delete([(await self.find(tenant, file_id)).content])\n"
+        "        unused = await self._store.delete_file(tenant, file_id)\n",
+        violation=r"has a row, but no content",
+    ),
+    PlantedFault(
         name="aborts are two seconds late",
         drills=("disconnects",),
         module="antiphon.transport.http.channel",

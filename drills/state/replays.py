@@ -18,7 +18,7 @@ from drills.harness.storage_locations import StorageKind, StorageLocation, open_
 
 AT_ONCE = 4
 _SCRIPT = Path(__file__).with_name("replays.toml")
-_CONFIG = {"fake_script": str(_SCRIPT), "lease_seconds": 5.0, "log_level": "error"}
+_CONFIG = {"fake_script": str(_SCRIPT), "lease_seconds": 5.0, "keep_streams": 0.0, "log_level": "error"}
 
 _TOOL = {
     "type": "function",

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from drills.harness.client import DISCONNECT_ERRORS
 from drills.harness.findings import Figure, Findings, percentile
-from drills.harness.oracle import ENDED
+from drills.harness.oracle import ENDED, Json
 from drills.harness.process import Process, Servers, open_servers
 from drills.harness.runs import STUCK_SECONDS, Run, RunKind, execute, wait_for_ends
 from drills.harness.storage_locations import StorageKind as PlaceKind
@@ -266,6 +266,7 @@ class ToolLoopDrill:
             and self._target is not None
             and (ended := self._target.ended)
             and ended["status"] != "completed"
+            and not _has_begun_to_answer(ended)
         ):
             self._findings.add_violation(
                 f"{point.name}: it was interrupted between two turns and was not resumed: {ended}"
@@ -279,6 +280,13 @@ class ToolLoopDrill:
             findings.print_line(f"points that were not reached before the timeout: {', '.join(self._unreached)}")
         add_loop_figures(findings, self._acknowledged, self._counter)
         findings.add_figure(Figure("recovery p99 s", percentile(self._recoveries, 0.99), maximum=10.0))
+
+
+def _has_begun_to_answer(ended: Json) -> bool:
+    """Whether the model had begun the next turn: kill points count the calls of all responses, so on a busy machine
+    the kill may come later for this one.
+    """
+    return bool(ended["output"]) and ended["output"][-1]["type"] == "message"
 
 
 def add_loop_figures(findings: Findings, loops: Sequence[ToolLoopRun], counter: Counter) -> None:

@@ -44,9 +44,18 @@ _TenantQueues = OrderedDict[str, OrderedDict["Ticket", None]]  # by tenant; the 
 class Admission:
     """A number of slots and a queue of tickets that wait for one."""
 
-    def __init__(self, slots: int, queue: int, on_admitted: Callable[[float], None] | None = None) -> None:
-        """`on_admitted` is called for every ticket that gets a slot, with the seconds that it waited."""
+    def __init__(
+        self,
+        slots: int,
+        queue: int,
+        on_admitted: Callable[[float], None] | None = None,
+        on_queued: "Callable[[Admission], None] | None" = None,
+    ) -> None:
+        """`on_admitted` is called for every ticket that gets a slot, with the seconds that it waited; `on_queued` for
+        every ticket that has to wait or is refused.
+        """
         self._on_admitted = on_admitted
+        self._on_queued = on_queued
         self.slots = slots
         self.queue = queue
         self.running = 0
@@ -64,6 +73,8 @@ class Admission:
             if self._on_admitted is not None:
                 self._on_admitted(0.0)
             return Ticket(self, tenant, rank=rank, entered=True, running=True, _running_since=monotonic())
+        if self._on_queued is not None:
+            self._on_queued(self)
         if (busy := self.find_refusal(tenant)) is not None:
             raise busy
         ticket = Ticket(self, tenant, rank=rank)
@@ -109,6 +120,8 @@ class Admission:
             self._waiting[ticket.rank].setdefault(ticket.tenant, OrderedDict())[ticket] = None
             self.waiting += 1
             self._patient_count += ticket.patient
+            if self._on_queued is not None and ticket.patient:
+                self._on_queued(self)
 
     def _admit(self, ticket: "Ticket") -> None:
         self.running += 1
@@ -154,7 +167,7 @@ class Admission:
 class Ticket(Struct, eq=False):
     """A place in an Admission. Always leave it: `with admission.enter() as ticket`."""
 
-    _admission: Admission
+    admission: Admission
     tenant: str = ""
     patient: bool = False
     rank: int = DEFAULT_RANK
@@ -165,12 +178,16 @@ class Ticket(Struct, eq=False):
     _running_since: float = 0.0  # when it got its slot
     _released: bool = False
 
+    @property
+    def is_waiting(self) -> bool:
+        return self.entered and not self.running and not self._released
+
     async def wait_turn(self) -> None:
         """Wait for a slot. Cancellation during the wait leaves the ticket."""
         if self._released:
             raise RuntimeError("the ticket has already been left")
         if not self.entered:
-            self._admission._join(self)
+            self.admission._join(self)
         if self.running:
             return
         self._turn = asyncio.get_running_loop().create_future()
@@ -186,7 +203,7 @@ class Ticket(Struct, eq=False):
         self._released, was_running, self.running = True, self.running, False
         if self._turn is not None:
             self._turn.cancel()  # wakes a task that still waits for the turn
-        admission = self._admission
+        admission = self.admission
         if was_running:
             admission.running -= 1
             admission._mean_stay += _SMOOTHING * (monotonic() - self._running_since - admission._mean_stay)

@@ -19,6 +19,7 @@
     │   ├── InvalidImageUrl             invalid_image_url
     │   ├── InvalidFile                 invalid_file
     │   ├── StorageLimitReached         storage_limit_reached    the tenant has stored as much as it may
+    │   ├── VectorStoreExpired          vector_store_expired     not used for as many days as its creator allowed
     │   ├── InvalidEncryptedContent     invalid_encrypted_content
     │   ├── UnknownApproval             approval_not_found       never requested, or expired
     │   ├── ApprovalUsed                approval_already_used
@@ -36,7 +37,8 @@
     ├── NotFound                    404 not_found_error
     │   ├── ModelNotFound               model_not_found
     │   ├── UnknownConversation         conversation_not_found
-    │   └── UnknownPrompt               prompt_not_found         not in the operator's prompt library
+    │   ├── UnknownPrompt               prompt_not_found         not in the operator's prompt library
+    │   └── UnknownVectorStore          vector_store_not_found
     ├── MethodNotAllowed            405 invalid_request_error  (`allow` lists the methods)
     ├── TooSlow                     408 invalid_request_error  headers or body did not arrive in time
     ├── BodyTooLarge                413 invalid_request_error
@@ -47,6 +49,7 @@
     ├── HeadersTooLarge             431 invalid_request_error
     ├── Busy                        429 rate_limit_error       (`retry_after`)
     ├── Unavailable                 503 service_unavailable    (`retry_after`)
+    │   └── VectorStoreTimeout          vector_store_timeout     files of a store are still being indexed
     ├── EngineFailed                500 server_error           an engine died, stalled or sent invalid data
     ├── InvalidCall                 500 server_error           invalid_tool_call: no valid call after all retries
     ├── InvalidOutput               500 server_error           invalid_output: no valid output after all retries
@@ -161,6 +164,10 @@ class StorageLimitReached(BadRequest):
     code = "storage_limit_reached"
 
 
+class VectorStoreExpired(BadRequest):
+    code = "vector_store_expired"
+
+
 class InvalidEncryptedContent(BadRequest):
     """Encrypted content that was not encrypted here, or with another key, or for another tenant."""
 
@@ -245,6 +252,13 @@ class UnknownPrompt(NotFound):
     code = "prompt_not_found"
 
 
+class UnknownVectorStore(NotFound):
+    code = "vector_store_not_found"
+
+    def __init__(self, store_id: str) -> None:
+        super().__init__(f"There is no vector store {store_id[:64]!r}.", param="vector_store_id")
+
+
 class MethodNotAllowed(AntiphonError):
     status = 405
     type = "invalid_request_error"
@@ -314,6 +328,12 @@ class Unavailable(AntiphonError):
     status = 503
     type = "service_unavailable"
     code = "service_unavailable"
+
+
+class VectorStoreTimeout(Unavailable):
+    """The code is OpenAI's."""
+
+    code = "vector_store_timeout"
 
 
 class EngineFailed(AntiphonError):

@@ -46,6 +46,15 @@ class HttpResponseReader:
 
     def feed(self, data: bytes) -> None:
         """Parse received bytes. Raises InvalidResponse."""
+        if not self.status and self.received + len(data) > MAX_HEAD_BYTES:
+            room = MAX_HEAD_BYTES - self.received  # the limit must not depend on how the data is cut
+            self._parse(data[:room])
+            data = data[room:]
+            if not self.status:
+                raise InvalidResponse("sent response headers that exceed the size limit")
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         self.received += len(data)
         try:
             self._feed(data)
@@ -53,8 +62,6 @@ class HttpResponseReader:
             if not self.complete:
                 raise InvalidResponse(f"sent invalid HTTP: {error}") from None
             self.reusable = False  # invalid data or a second response follows; the first response itself is valid
-        if not self.status and self.received > MAX_HEAD_BYTES:
-            raise InvalidResponse("sent response headers that exceed the size limit")
 
     def end(self) -> bool:
         """Handle the end of the connection. Returns whether the response is complete."""

@@ -23,6 +23,7 @@ from antiphon.parsers.base import Parser
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.events import Event, Failed, OutputItemAdded
 from antiphon.protocol.types.items import Message, Reasoning
+from antiphon.protocol.types.parts import OutputText
 from antiphon.protocol.types.response import Response
 from antiphon.render.tools.offered_tools import OfferedTool
 
@@ -203,3 +204,14 @@ async def test_an_unserved_call_beside_an_answer_in_the_required_format_is_dropp
     run = make_run(engine, rules=rules)
     await drive_run(run)
     assert (run.response.status, len(engine.seen)) == ("completed", 1)
+
+
+@pytest.mark.parametrize(("text", "shown"), [('{"a": 1}', ['{"a": 1}']), ("Let me see.", [])])
+async def test_text_beside_a_call_stays_only_if_it_has_the_required_format(text: str, shown: list[str]) -> None:
+    engine = FakeEngine()
+    engine.says(Text(text), *call_tool("f"))
+    run = make_run(engine, rules=OutputRules(output_format=OutputFormat(schema={"type": "object"}, is_held=True)))
+    await drive_run(run)
+    messages = [item for item in run.response.output if isinstance(item, Message)]
+    texts = [part.text for message in messages for part in message.content if isinstance(part, OutputText)]
+    assert (run.response.status, texts) == ("completed", shown)

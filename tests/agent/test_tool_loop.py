@@ -15,7 +15,7 @@ from antiphon.core.emitter.event_log import LogEntry
 from antiphon.core.prompt import TokenCounts
 from antiphon.core.replay import Replay, reset_response
 from antiphon.engines.fake import FakeEngine
-from antiphon.errors import InvalidValue
+from antiphon.errors import InvalidValue, Unavailable
 from antiphon.ids import ItemIds
 from antiphon.protocol.types.events import Completed, Event, Incomplete
 from antiphon.protocol.types.items import FunctionCallOutput, McpApprovalRequest, McpCall, Message, OutputItem
@@ -266,6 +266,19 @@ async def test_a_call_that_needs_approval_ends_the_response_with_a_request(engin
     assert (request.name, request.server_label, request.arguments) == ("drop", "srv", '{"all": true}')
     assert [tool_call.id for tool_call in policy.approval_requests] == [request.id]
     assert [tool_call.name for tool_call in policy.add_tool.calls] == ["add"]
+
+
+async def test_a_stream_has_no_gap_if_an_approval_request_cannot_be_stored(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__drop"))
+    policy = ScriptedTurnPolicy(engine)
+
+    async def fail(call: ModelToolCall, output: Sequence[OutputItem]) -> None:
+        raise Unavailable("The store is away.")
+
+    policy.record_approval_request = fail  # type: ignore[method-assign]
+    events = await drive_run(run := make_run(policy))
+    assert [event.sequence_number for event in events] == [*range(len(events))]
+    assert (run.response.status, list_item_types(run)) == ("failed", ["mcp_approval_request"])
 
 
 async def test_an_approval_request_is_stored_before_the_client_sees_it(engine: FakeEngine) -> None:

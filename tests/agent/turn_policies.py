@@ -61,7 +61,9 @@ class AddTool:
         item = McpCall(server_label="srv", name=call.name, arguments=call.arguments, status="failed", error=error)
         return ToolResult(item=item, model_output=reason)
 
-    def make_rewriter(self) -> Rewriter | None:
+    async def prepare(self, param: str) -> None: ...
+
+    def make_rewriter(self, is_last: bool) -> Rewriter | None:
         return None
 
     async def close(self) -> None: ...

@@ -73,7 +73,7 @@ def test_reasoning_is_dimmed_at_a_terminal(tmp_path: Path, server: ServerProcess
 
 
 def test_an_interrupt_cancels_the_response_but_not_the_chat(tmp_path: Path) -> None:
-    flags = ("--engine", "fake", "--fake-tokens", "5000", "--fake-rate", "50")
+    flags = ("--engine", "fake", "--fake-tokens", "5000", "--fake-rate", "50", "--keep-streams", "0")
     with run_server(*flags) as server, open_terminal(tmp_path, "chat", "--url", server.url) as screen:
         screen.wait_for("> ")
         screen.type("Go on\n")

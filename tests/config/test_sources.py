@@ -73,11 +73,11 @@ def test_tool_output_limits_work_under_their_alternative_names(monkeypatch: pyte
         load({})
 
 
-@pytest.mark.shows("H1.1")
+@pytest.mark.shows("H1.1", "B1.7")
 def test_retention_is_configurable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "antiphon.toml").write_text("[store]\nttl = 60\nmax_entries = 5\n")
     monkeypatch.setenv("ANTIPHON_STORE_MAX_BYTES", "1000")
-    monkeypatch.setenv("ANTIPHON_KEEP_STREAMS", "600")
+    monkeypatch.setenv("ANTIPHON_KEEP_STREAMS", "60")
     config = load({"max_active_sessions": "7", "disable_store": True})
     assert (config.storage.store_ttl, config.storage.store_max_entries, config.storage.store_max_bytes) == (
         60.0,
@@ -85,13 +85,13 @@ def test_retention_is_configurable(folder: Path, monkeypatch: pytest.MonkeyPatch
         1000,
     )
     assert (config.storage.keep_streams, config.storage.max_active_sessions, config.storage.disable_store) == (
-        600.0,
+        60.0,
         7,
         True,
     )
     assert (Config().storage.store_ttl, Config().storage.keep_streams, Config().storage.disable_store) == (
         30 * 86_400,
-        0,
+        600,
         False,
     )
     with pytest.raises(StartupError, match="--keep-streams is '-1'"):

@@ -21,11 +21,21 @@ FAR_FUTURE = 1e12
 BLOCK = 256 * 1024
 
 
-@pytest.fixture(params=CONTENTS)
-async def contents(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ContentStore]:
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.needs("s3") if name == "s3" else ()) for name in CONTENTS])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    match request.param:
+        case "s3":
+            return str(request.getfixturevalue("bucket_url"))
+        case "store":
+            return "store"
+        case _:
+            return str(tmp_path / "new" / "files")
+
+
+@pytest.fixture
+async def contents(location: str) -> AsyncIterator[ContentStore]:
     store = make_store("memory", 1000.0)
     await store.open()
-    location = "store" if request.param == "store" else str(tmp_path / "new" / "files")
     contents = make_contents(location, "memory", store)
     await contents.open()
     yield contents
@@ -47,7 +57,7 @@ async def list_keys(contents: ContentStore, before: float = FAR_FUTURE) -> list[
 
 @pytest.mark.parametrize(
     "pieces",
-    [[b"hello"], [b"he", b"", b"llo"], [b"x" * BLOCK], [b"x" * (BLOCK - 1), b"yz"], [os.urandom(3 * 1024 * 1024 + 1)]],
+    [[b"hello"], [b"he", b"", b"llo"], [b"x" * BLOCK], [b"x" * (BLOCK - 1), b"yz"], [os.urandom(1024 * 1024 + 1)] * 11],
 )
 async def test_content_is_read_as_written_whole_and_in_ranges(contents: ContentStore, pieces: Sequence[bytes]) -> None:
     whole = b"".join(pieces)

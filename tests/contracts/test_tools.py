@@ -36,18 +36,21 @@ from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, is_server
 from antiphon.core.emitter.tool_items import added_events, end_events, has_succeeded
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Event
-from antiphon.protocol.types.tools import FunctionTool, WebSearchTool
+from antiphon.protocol.types.tools import FileSearchTool, FunctionTool, WebSearchTool
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.tools.base import BuiltInTool, ModelToolCall, ResponseTool, ToolResult
+from antiphon.tools.base import BuiltInTool, ModelToolCall, ResponseTool, ToolResult, ToolServices
 from antiphon.tools.registry import TOOLS
 from tests.egress.hosts import make_egress_client
 from tests.oracles.responses import check_event
+from tests.tools.file_search.library import Library, make_hit
+from tests.tools.file_search.library import make_tool as make_file_search
 from tests.tools.web_search.local_web import make_result, run_local_web
 from tests.tools.web_search.local_web import make_tool as web_search
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", TOOLS)]
 
 SECRET = "canary-of-the-operator"
+UNCONFIGURED = ToolServices(config=Config(), egress=make_egress_client())
 FUNCTION_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
 
 
@@ -77,7 +80,19 @@ async def open_web_search_setup() -> AsyncIterator[ToolSetup]:
         )
 
 
-SETUPS: dict[str, Callable[[], AbstractAsyncContextManager[ToolSetup]]] = {"web_search": open_web_search_setup}
+@asynccontextmanager
+async def open_file_search_setup() -> AsyncIterator[ToolSetup]:
+    library = Library(make_hit("otters.txt", "Otters hold hands."), make_hit("fish.txt", "Fish swim."))
+    yield ToolSetup(
+        built_in=make_file_search(library),
+        declaration=FileSearchTool(vector_store_ids=["vs_1"]),
+        calls=[("file_search", {"queries": ["otters"]}), ("file_search", {"queries": ["otters", "fish"]})],
+        stall=library.searchable.clear,
+    )
+
+
+SetupFactory = Callable[[], AbstractAsyncContextManager[ToolSetup]]
+SETUPS: dict[str, SetupFactory] = {"file_search": open_file_search_setup, "web_search": open_web_search_setup}
 
 GARBAGE = [
     "",
@@ -90,7 +105,10 @@ GARBAGE = [
     "{",
     '{"a":',
     "{}",
-    '{"query": 7, "pattern": [], "id": {}, "code": null, "cursor": "x", "loc": 1e400}',
+    '{"query": 7, "pattern": [], "id": {}, "code": null, "cursor": "x", "loc": 1e400, "queries": 7}',
+    '{"queries": []}',
+    '{"queries": ["a", "b", "c", "d", "e"]}',
+    '{"queries": ["", "\\ud800"]}',
     '{"query": null, "pattern": null, "id": null, "cursor": null}',
     '{"query": "", "pattern": "", "id": "", "code": ""}',
     '{"query": "\\ud800", "pattern": "\\ud800", "id": "\\ud800"}',
@@ -146,14 +164,14 @@ def test_every_tool_has_a_setup(kind: str) -> None:
 
 @pytest.mark.shows("E.26")
 def test_an_unconfigured_tool_is_ready_or_names_the_missing_flags(kind: str) -> None:
-    built_in = _load_class(kind)(Config(), make_egress_client())
+    built_in = _load_class(kind)(UNCONFIGURED)
     assert built_in.kind == kind
     assert built_in.missing == "" or (built_in.missing.endswith(".") and "--" in built_in.missing)
 
 
 def test_declaration_types_and_harmony_names_are_unique(kind: str) -> None:
-    built_in = _load_class(kind)(Config(), make_egress_client())
-    others = [_load_class(other)(Config(), make_egress_client()) for other in TOOLS if other != kind]
+    built_in = _load_class(kind)(UNCONFIGURED)
+    others = [_load_class(other)(UNCONFIGURED) for other in TOOLS if other != kind]
     assert built_in.types
     assert not {*built_in.types} & {one for other in others for one in other.types}
     assert built_in.harmony not in {other.harmony for other in others} or not built_in.harmony
@@ -274,7 +292,7 @@ async def test_outputs_of_another_server_are_restored_and_invalid_ones_ignored(k
         first, second = setup.begin(), setup.begin()
         for tool_result in await run_calls(first, setup.calls):
             second.restore_output(tool_result.model_output)
-        assert (second.make_rewriter() is None) is (first.make_rewriter() is None)
+        assert (second.make_rewriter(is_last=True) is None) is (first.make_rewriter(is_last=True) is None)
         garbage: list[ToolOutputContent] = ["", "[", "[1] x\n" * 10_000, "[0] (https://x.example/)\n", "\udcff", []]
         for one in garbage:
             second.restore_output(one)
@@ -283,9 +301,9 @@ async def test_outputs_of_another_server_are_restored_and_invalid_ones_ignored(k
 async def test_a_rewriter_leaves_unrelated_deltas_unchanged(kind: str) -> None:
     async with asyncio.timeout(120), SETUPS[kind]() as setup:
         tool = setup.begin()
-        assert tool.make_rewriter() is None  # no output yet that could be cited
+        assert tool.make_rewriter(is_last=True) is None  # no output yet that could be cited
         await run_calls(tool, setup.calls)
-        rewriter = tool.make_rewriter()
+        rewriter = tool.make_rewriter(is_last=True)
         if rewriter is None:
             return
         deltas: list[Delta] = [

@@ -16,7 +16,7 @@ from drills.registry import build_drills
 CHEAP = (
     *("tenants-sqlite", "bombs", "bombs-schemas", "egress", "mcp", "forgery", "upstream", "nth-failure"),
     *("replays-sqlite", "idempotency-sqlite", "zombie-sqlite", "kill9-sqlite", "overload", "noisy", "engine-kills"),
-    "disconnects",
+    *("disconnects", "files-sqlite"),
 )
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import gzip
+import socket
 import ssl
+import threading
 
 import pytest
 
@@ -277,6 +279,24 @@ async def test_the_system_resolver_runs_in_its_own_threads() -> None:
         lookups[0].cancel()
         found = await asyncio.gather(*lookups, return_exceptions=True)
         assert sum(isinstance(one, tuple) for one in found) == 49
+
+
+async def test_the_number_of_lookups_at_a_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, before = threading.Event(), threading.active_count()
+
+    def look_up(host: str, port: int, **options: object) -> list[tuple[object, ...]]:
+        free.wait(30)
+        return [(0, 0, 0, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    resolve = SystemResolver()
+    lookups = [asyncio.ensure_future(resolve("slow.example", 80)) for _ in range(40)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    running = threading.active_count() - before
+    free.set()
+    assert await asyncio.gather(*lookups) == [("127.0.0.1",)] * 40
+    assert running == 16
 
 
 async def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

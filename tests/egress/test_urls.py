@@ -92,6 +92,8 @@ BASE = parse_url("https://example.com/a/b?c", "")
         ("//other.example/z", "https://other.example/z"),
         ("http://127.0.0.1:6379/", "http://127.0.0.1:6379/"),
         ("../../..", "https://example.com/"),
+        ("/a:b", "https://example.com/a:b"),
+        ("?a:b", "https://example.com/a/b?a:b"),
     ],
 )
 def test_a_redirect_is_resolved_against_its_base_url(location: str, target: str) -> None:

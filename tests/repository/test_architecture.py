@@ -36,7 +36,7 @@ LAYERS = [
     {"core"},
     {"protocol"},
     {"config", "admission", "egress", "observe"},
-    {"ids", "errors", "limits", "http1", "http_server", "offload", "token_bucket"},
+    {"child_limits", "ids", "errors", "limits", "http1", "http_server", "offload", "token_bucket"},
 ]
 
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
@@ -47,6 +47,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "transport": [{"endpoints", "websocket"}, {"process"}, {"streaming"}, {"middleware"}, {"http"}],
     "service": [
         {"operations"},
+        {"vector_stores"},
         {"responses", "completions", "compact", "tokens", "engine_tasks", "conversations", "files"},
         {"runs"},
         {"planning"},
@@ -89,7 +90,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"schema_instance"},
         {"tokens"},
     ],
-    "tools": [{"mcp", "web_search"}, {"registry", "base"}],
+    "tools": [{"file_search", "mcp", "web_search"}, {"registry", "base", "untrusted_text"}],
     "tools.web_search": [
         {"tool"},
         {"browser"},
@@ -104,24 +105,25 @@ SUBLAYERS: dict[str, list[set[str]]] = {
             *("sqlite", "sqlite_connection", "sqlite_file"),
         },
         {"sql"},
-        {"base"},
+        {"base", "vector_rows"},
     ],
     "core": [
         {"replay"},
         {"emitter", "history", "dialects"},
         {
-            *("data_urls", "deltas", "documents", "encrypted_reasoning", "harmony", "images", "mcp_rules"),
-            *("multi_match", "prompt", "stop_strings", "stream_lanes", "truncated_json", "usage"),
+            *("data_urls", "deltas", "documents", "encrypted_reasoning", "file_search", "harmony", "images"),
+            *("mcp_rules", "multi_match", "prompt", "stop_strings", "stream_lanes", "truncated_json", "usage"),
         },
     ],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],
     "protocol.types": [
-        {"files"},
+        {"files", "vector_stores"},
         {"completions", "chat", "legacy_events", "lists"},
         {"events", "tool_events", "request", "conversation", "response"},
         {"items"},
         {"anthropic"},
         {"tools"},
+        {"filters"},
         {"parts", "shared_list", "tool_choice", "traces"},
     ],
     "cli": [{"commands"}, {"bench", "doctor", "keys"}, {"terminal"}, {"chat", "db"}, {"client", "options"}],

@@ -63,7 +63,9 @@ class ExampleResponseTool:
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
         return ToolResult(item=FileSearchCall(status="failed", queries=[call.arguments]), model_output=reason)
 
-    def make_rewriter(self) -> Rewriter | None:
+    async def prepare(self, param: str) -> None: ...
+
+    def make_rewriter(self, is_last: bool) -> Rewriter | None:
         return None
 
     async def close(self) -> None: ...

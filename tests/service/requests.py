@@ -48,7 +48,7 @@ class ServiceStack:
         settings: StorageSettings | None = None,
         queue: int = 4,
     ) -> None:
-        settings = settings or StorageSettings()
+        settings = settings or StorageSettings(keep_streams=0.0)
         self.metrics = Metrics("test")
         self.store = store or SqliteStore(":memory:", 3600.0)
         self.live = LocalLiveLog(self.store)

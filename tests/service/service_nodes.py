@@ -44,6 +44,7 @@ from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sql.store import Store
 from antiphon.stores.sqlite import SqliteStore
+from antiphon.tools.base import BuiltInTool
 from antiphon.transport.streaming.sse import encode_events
 from tests.service.example_tool import ExampleTool
 
@@ -148,6 +149,7 @@ class NodeOptions(Struct, frozen=True, kw_only=True):
     room: int = 1000
     turns: int = 32
     seconds: float = 3600.0  # limit for a whole run
+    built_in: tuple[BuiltInTool, ...] = ()  # instead of the example tool
 
 
 class ServiceNode:
@@ -171,7 +173,7 @@ class ServiceNode:
         self.detached_runs = DetachedRuns(store, live, settings, partial(record_run, Metrics("test")))
         self.example_tool = ExampleTool()
         outputs = ToolOutputs(store, live, self.detached_runs.notifications, ToolSettings())
-        toolkit = Toolkit(None, [self.example_tool], Approvals(store, 1000.0), outputs)
+        toolkit = Toolkit(None, options.built_in or [self.example_tool], Approvals(store, 1000.0), outputs)
         planner_settings = PlannerSettings(
             loop_limits=ToolLoopLimits(max_turns=options.turns), timeouts=Timeouts(total=options.seconds)
         )
@@ -193,14 +195,16 @@ class ServiceNode:
 
     def crash(self) -> None:
         """Stop all work and heartbeats, as if the process was killed."""
-        for task in [*self.detached_runs._tasks._tasks, *self.background_runs._tasks._tasks]:
+        for row in self.writer.leases._rows.values():
+            row.lost = True  # its end is not written here any more
+        for task in [*self.detached_runs.tasks._tasks, *self.background_runs._tasks._tasks]:
             task.cancel()
 
     async def wait_settled(self) -> None:
         """Wait until all runs of this node have ended."""
         async with asyncio.timeout(30):
             await self.background_runs._tasks.wait_all()
-            await self.detached_runs._tasks.wait_all()
+            await self.detached_runs.tasks.wait_all()
 
     async def create(self, key: IdempotencyKey | None = None, **body: Any) -> AcceptedResponse:
         body = {"model": "fake", "input": "hi", **body}
@@ -279,9 +283,16 @@ class EventCollector:
     async def read_all(self) -> list[Event]:
         assert self._task is not None
         async with asyncio.timeout(30):
-            await self._task
+            await asyncio.wait([self._task])
+        if not self.was_cancelled:
+            self._task.result()
         self.source.close()
         return self.events
+
+    @property
+    def was_cancelled(self) -> bool:
+        """Whether the client disconnected, or the server was killed."""
+        return self._task is not None and self._task.cancelled()
 
     async def disconnect(self) -> None:
         assert self._task is not None

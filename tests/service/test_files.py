@@ -11,7 +11,6 @@ from time import time
 import pytest
 
 from antiphon.errors import BodyTooLarge
-from antiphon.limits import Limits
 from antiphon.protocol.types.files import ExpiresAfter, FileFields
 from antiphon.service.files import Files
 from antiphon.service.persistence.store_maintenance import FileSweeper
@@ -50,7 +49,7 @@ async def contents(tmp_path: Path) -> FolderContents:
 
 @pytest.fixture
 def files(store: Store, contents: FolderContents) -> Files:
-    return Files(store, contents, Limits(), FileQuota(100, 1000))
+    return Files(store, contents, FileQuota(100, 1000))
 
 
 async def iterate(*pieces: bytes) -> AsyncIterator[bytes]:

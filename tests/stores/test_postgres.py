@@ -374,6 +374,24 @@ async def test_timeouts_release_the_locks_of_a_suspended_process(postgres_url: s
     await pool.close()
 
 
+async def test_closing_a_pool_waits_for_running_operations(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_pool, "_CLOSE_SECONDS", 0.01)  # for the connections, once they are unused
+    begun = asyncio.Event()
+
+    def take_time() -> Operation[int]:
+        yield sql("SELECT 1")
+        begun.set()
+        yield sql("SELECT pg_sleep(0.5)")
+        return 1
+
+    pool = PostgresPool(postgres_url)
+    await pool.open()
+    running = asyncio.ensure_future(pool.run(take_time, write=True))
+    await begun.wait()
+    await pool.close()
+    assert await running == 1
+
+
 async def test_deadlocked_operations_are_both_completed(postgres: Postgres, postgres_url: str) -> None:
     postgres.run_sql(
         "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0), (2, 0)",

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from antiphon.errors import StartupError
-from antiphon.stores.registry import load, make_live_log, make_store, parse_location
+from antiphon.stores.registry import load, make_contents, make_live_log, make_store, parse_location
 from antiphon.stores.schema import Dialect, describe, load_migrations, pending_migrations
 from antiphon.stores.sqlite import SqliteStore
 
@@ -77,6 +77,12 @@ def test_redis_without_its_package_is_a_startup_error(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(StartupError, match=r"redis is not installed: pip install 'antiphon\[redis\]'"):
         make_live_log("redis://127.0.0.1", SqliteStore(":memory:", 1.0), 1.0)
+
+
+def test_a_bucket_without_its_package_is_a_startup_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    _hide_package(monkeypatch, "obstore", "antiphon.stores.contents.s3")
+    with pytest.raises(StartupError, match=r"obstore is not installed: pip install 'antiphon\[s3\]'"):
+        make_contents("s3://bucket", "memory", SqliteStore(":memory:", 1.0))
 
 
 def test_a_missing_module_of_no_extra_is_not_a_startup_error() -> None:

@@ -7,6 +7,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from antiphon.errors import StartupError, Unavailable
 from antiphon.stores import sqlite_connection, writer_thread
 from antiphon.stores.schema import load_migrations
 from antiphon.stores.sqlite import SqliteStore
+from antiphon.stores.sqlite_file import back_up
 from tests.stores.rows import (
     TENANT,
     TTL,
@@ -328,3 +330,15 @@ async def test_operations_submitted_before_closing_are_completed(path: Path, clo
     await asyncio.gather(*tasks)
     async with open_store(path, clock) as store:
         assert (await store.tenants())[TENANT][0] == 50
+
+
+async def test_a_backup_waits_for_a_locked_store(path: Path, clock: Clock) -> None:
+    async with open_store(path, clock):
+        pass
+    with closing(apsw.Connection(str(path))) as other:
+        other.pragma("locking_mode", "EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE; CREATE TABLE t (a)")
+        unlocking = threading.Timer(0.2, other.close, (True,))
+        unlocking.start()
+        assert back_up(path, path.with_suffix(".copy")) > 0
+        unlocking.join()

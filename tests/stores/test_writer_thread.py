@@ -147,6 +147,22 @@ async def test_a_closed_thread_accepts_no_jobs() -> None:
         await closing
 
 
+async def test_the_event_loop_runs_while_a_thread_closes() -> None:
+    free, was_freed = threading.Event(), []
+
+    def run_when_free(jobs: Jobs) -> None:
+        was_freed.append(free.wait(5))
+        run_each(jobs)
+
+    async with run_thread(run_when_free) as thread:
+        last = thread.submit(make_operation(1))
+        closing = asyncio.ensure_future(thread.close())
+        await asyncio.sleep(0)
+        free.set()
+        await closing
+    assert (await last, was_freed) == (1, [True])
+
+
 async def test_jobs_after_a_batch_of_several_wait_for_those_of_the_next_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_thread, "MAX_GATHER_SECONDS", 60.0)
     sizes: list[int] = []

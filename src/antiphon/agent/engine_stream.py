@@ -90,6 +90,11 @@ class EngineStream(Watchdog):
         finally:
             self.wait_number = 0
 
+    @property
+    def ticket(self) -> Ticket | None:
+        """The ticket of the current call."""
+        return self._call.ticket
+
     async def wait_for_slot(self, ticket: Ticket) -> None:
         """Wait until the ticket is admitted to the model."""
         self.wait_number = 1

@@ -12,6 +12,7 @@ The service creates one policy for each response that may take more than one tur
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from time import monotonic
 from typing import Literal, Protocol
 
@@ -352,6 +353,9 @@ class ToolLoop:
         async with self._emit_lock:
             events = self._emitter.feed([dl.ItemAdded(item)])
             output = self._emitter.response.output
-            await self._policy.record_approval_request(server_call.to_model_call(str(output[-1].id)), output)
+            with ExitStack() as cleanup:
+                cleanup.callback(self._emitter.send_with_end, events)  # if it fails: their numbers are used
+                await self._policy.record_approval_request(server_call.to_model_call(str(output[-1].id)), output)
+                cleanup.pop_all()
             if (pending := self._emit(events)) is not None:
                 await pending

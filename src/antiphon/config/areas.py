@@ -282,7 +282,7 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
 
     store: Annotated[
         Name | None,
-        "Store of responses and conversations: a file (SQLite), postgresql://…, or memory.",
+        "Store of responses, conversations and files: a file (SQLite), postgresql://…, or memory.",
         "$XDG_DATA_HOME/antiphon/antiphon.db",
     ] = None
     disable_store: Annotated[bool, "Store nothing: `store` is treated as false in all requests."] = False
@@ -300,7 +300,7 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
     ] = 100_000
     files: Annotated[
         Name | None,
-        "Where the contents of files are stored: a folder, or `store`, which is the database of --store.",
+        "Where the contents of files are stored: a folder, `store` for the database of --store, or s3://BUCKET/PREFIX.",
         "a folder beside the SQLite file; with PostgreSQL or in memory, the store",
     ] = None
     files_max_entries: Annotated[Count, "Maximum number of files per tenant; more are rejected."] = 100_000
@@ -310,8 +310,9 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
     ] = None
     keep_streams: Annotated[
         Interval,
-        "Seconds that a stream continues after its client disconnects, so that it can be resumed; 0 cancels it.",
-    ] = 0.0
+        "Seconds that a stream continues after its client disconnects, so that it can be resumed; 0 cancels it. It "
+        "gives way to requests that wait for its slot.",
+    ] = 600.0
     max_active_sessions: Annotated[Count, "Maximum number of running responses; more are rejected with 429."] = 2000
     background_queue: Annotated[Count, "Maximum number of waiting or running background responses per tenant."] = 1000
     background_slots: Annotated[Count, "Maximum number of background responses that one process runs."] = 16
@@ -329,6 +330,22 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
     def store_location(self) -> str:
         """Location of the store. With `disable_store` it is an in-memory store that stays empty."""
         return "memory" if self.disable_store else self.store or str(data_home() / "antiphon.db")
+
+
+class VectorSettings(Struct, frozen=True, kw_only=True):
+    """Vector stores."""
+
+    embedding_model: Annotated[
+        Name | None,
+        "Model that embeds the files of vector stores. If it is changed, they are indexed again in the background.",
+        "that of the vector store; of a new one, the first model that embeds",
+    ] = None
+    indexing_slots: Annotated[Count, "Number of files of vector stores that one process indexes concurrently."] = 2
+    vector_index_bytes: Annotated[
+        Count, "Memory for the indexes of vector stores that were searched recently, in each process.", "256 MiB"
+    ] = 256 * 1024 * 1024
+    vector_stores_max_entries: Annotated[Count, "Maximum number of vector stores per tenant; more are rejected."] = 1000
+    vector_store_max_files: Annotated[Count, "Maximum number of files of one vector store; more are rejected."] = 10_000
 
 
 UnservedTools = Literal["auto", "ignore", "refuse"]
@@ -366,6 +383,9 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     tool_list_timeout: Annotated[Seconds, "Time limit to connect to an MCP server and list its tools, in seconds."] = (
         30.0
     )
+    vector_store_timeout: Annotated[
+        Seconds, "Seconds that a response with file_search waits for files that are still being indexed."
+    ] = 60.0
     wait_for_tool_outputs: Annotated[
         bool, "Let streamed and background responses wait for client tool outputs without being requested to."
     ] = False

@@ -23,6 +23,7 @@ from antiphon.config.areas import (
     ServerSettings,
     StorageSettings,
     ToolSettings,
+    VectorSettings,
 )
 from antiphon.config.rate_limits import QuotaSettings, SheddingSettings, TenantSpec
 from antiphon.config.setting_types import EXPECTED_TEXTS, Name
@@ -40,6 +41,7 @@ _HEADINGS: Final = {
     "model": "Model",
     "first_token_timeout": "Deadlines",
     "store": "Store",
+    "embedding_model": "Vector stores",
     "allow_egress": "Egress",
     "max_turns": "Tools",
     "gpu_layers": "Engine llamacpp",
@@ -66,6 +68,7 @@ class Config(Struct, frozen=True, kw_only=True):
     server: ServerSettings = ServerSettings()
     inference: InferenceSettings = field(default_factory=InferenceSettings)
     storage: StorageSettings = StorageSettings()
+    vectors: VectorSettings = VectorSettings()
     tools: ToolSettings = ToolSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     observability: ObservabilitySettings = ObservabilitySettings()

@@ -21,6 +21,10 @@ _MAX_CONTROL_RATIO: Final = 0.01  # fraction of control characters tolerated: ol
 _MAX_NAME_CHARS: Final = 128
 _PDF_MAGIC: Final = b"%PDF-"
 _PDF_SEARCH_BYTES: Final = 1024  # the PDF header may follow up to this many bytes of other data
+_HTML_NAMES: Final = (".html", ".htm", ".xhtml")
+_HTML_STARTS: Final = (b"<!doctype html", b"<html", b"<head", b"<body")
+_HTML_PADDING: Final = b"\xef\xbb\xbf\xff\xfe \t\r\n"  # byte order marks and whitespace
+_HTML_SEARCH_BYTES: Final = 1024
 _ARCHIVE_MAGIC: Final = b"PK\x03\x04"
 _KINDS_BY_MAGIC: Final = (
     (_ARCHIVE_MAGIC, "a ZIP archive"),
@@ -42,6 +46,12 @@ def is_archive(body: bytes) -> bool:
     return body.startswith(_ARCHIVE_MAGIC)
 
 
+def is_html(name: str, body: bytes) -> bool:
+    """Whether the content is HTML: by its beginning or, since it may be a part of a page, by its name."""
+    head = body[:_HTML_SEARCH_BYTES].replace(b"\0", b"").lstrip(_HTML_PADDING).lower()  # without the zeros of UTF-16
+    return head.startswith(_HTML_STARTS) or name.lower().endswith(_HTML_NAMES)
+
+
 def decode_text(body: bytes) -> str | None:
     """Decode text. Returns None if the content is not text."""
     encoding = next((encoding for bom, encoding in _BOMS if body.startswith(bom)), None) or _guess_encoding(body)
@@ -57,7 +67,10 @@ def decode_text(body: bytes) -> str | None:
 
 def describe_kind(body: bytes) -> str:
     """Describe content that is not text, as part of an error message."""
-    return next((kind for magic, kind in _KINDS_BY_MAGIC if body.startswith(magic)), "something else")
+    return next(
+        (kind for magic, kind in _KINDS_BY_MAGIC if body.startswith(magic)),
+        "binary data, or text in another encoding than Unicode",
+    )
 
 
 def fence_text(name: str, text: str) -> str:

@@ -62,6 +62,14 @@ class EngineHttpError(EngineFailed):
         self.body = body
 
 
+class NotAStream(EngineFailed):
+    """Successful response that is no event stream. Its body may report an error."""
+
+    def __init__(self, label: str, body: bytes) -> None:
+        super().__init__(f"{label} did not respond with an event stream.")
+        self.body = body
+
+
 class EngineClient:
     """HTTP/1.1 client for one engine address."""
 
@@ -119,8 +127,7 @@ class EngineClient:
         connection = await self._open(request)
         if connection.is_sse:
             return EventStream(self, connection, decoder)
-        self.release(connection)
-        raise EngineFailed(f"{self.label} did not respond with an event stream.")
+        raise NotAStream(self.label, self.redact_key(await self._read_body(connection, MAX_ERROR_BODY_BYTES)))
 
     def build_request(self, path: str, body: bytes, media_type: str = JSON_MEDIA_TYPE) -> bytes:
         """Build a POST request for `send`."""

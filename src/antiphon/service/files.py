@@ -5,15 +5,14 @@ Content is written first, then the row that refers to it; a failure in between l
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
 from time import time
 
 from msgspec import Struct
 
 from antiphon.errors import BodyTooLarge, InvalidValue, NotFound
 from antiphon.ids import new_dashed_id, new_id
-from antiphon.limits import Limits
 from antiphon.protocol.types.files import (
     CompleteUpload,
     CreateUpload,
@@ -43,14 +42,9 @@ class StoredContent(Struct, frozen=True):
 
 
 class Files:
-    """`limits` bounds single files, `quota` all files of a tenant."""
-
-    def __init__(
-        self, store: Store, contents: ContentStore, limits: Limits, quota: FileQuota, store_enabled: bool = True
-    ) -> None:
+    def __init__(self, store: Store, contents: ContentStore, quota: FileQuota, store_enabled: bool = True) -> None:
         self._store = store
         self._contents = contents
-        self._limits = limits
         self._quota = quota
         self._store_enabled = store_enabled
 
@@ -89,7 +83,7 @@ class Files:
             raise _unknown_error(file_id)
         return row
 
-    def read(self, row: FileRow, start: int, end: int) -> AsyncIterator[bytes]:
+    def read(self, row: FileRow, start: int, end: int) -> AsyncGenerator[bytes, None]:
         """Yield a range of the content of a file, in pieces."""
         return self._contents.read(row.content, start, end)
 
@@ -100,7 +94,8 @@ class Files:
             raise InvalidValue(f"There is no file {file_id[:_MAX_SHOWN_ID]!r}.", param=param)
         if row.size > max_bytes:
             raise InvalidValue(f"The file has {row.size:,} bytes; at most {max_bytes:,} are allowed here.", param=param)
-        return row.filename, b"".join([piece async for piece in self.read(row, 0, row.size)])
+        async with aclosing(self.read(row, 0, row.size)) as pieces:
+            return row.filename, b"".join([piece async for piece in pieces])
 
     async def delete(self, tenant: str, file_id: str) -> None:
         unused = await self._store.delete_file(tenant, file_id)
@@ -184,9 +179,10 @@ class Files:
 
     async def _join(self, parts: Sequence[tuple[int, str]], inspect: Callable[[bytes], None]) -> AsyncIterator[bytes]:
         for size, content in parts:
-            async for piece in self._contents.read(content, 0, size):
-                inspect(piece)
-                yield piece
+            async with aclosing(self._contents.read(content, 0, size)) as pieces:
+                async for piece in pieces:
+                    inspect(piece)
+                    yield piece
 
     def _make_row(self, filename: str, purpose: str, lifetime: int | None, content: StoredContent) -> FileRow:
         now = time()

@@ -3,9 +3,10 @@
 A request is validated and planned. Its row is written first if the response can be observed before its end. Then the
 run is handed out:
 
-    foreground ─────────────────────────────────▶ DirectRun: driven by its client
-    Idempotency-Key, or streams are retained ───▶ DetachedRun, which others can join
-    background ─────────────────────────────────▶ BackgroundRuns
+    foreground ─────────▶ DirectRun: driven by its client
+    stream ─────────────▶ KeptRun, which continues without its client (`--keep-streams`)
+    Idempotency-Key ────▶ DetachedRun, which others can join
+    background ─────────▶ BackgroundRuns
 
 Errors of a request are raised before anything is handed out, so the client gets a plain 4xx.
 """
@@ -22,9 +23,9 @@ from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
 from antiphon.service.persistence.rows import load_row, render_response
 from antiphon.service.planning.planner import Continuation, PlannedResponse, Planner
-from antiphon.service.runs.active_runs import DirectRun
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
+from antiphon.service.runs.direct_run import DirectRun, KeptRun
 from antiphon.service.runs.follow import Follower, replay
 from antiphon.stores.base import IdempotencyKey
 
@@ -93,12 +94,15 @@ class Responses:
                 slot.release()
         if isinstance(row, str):
             return await self._join_existing(tenant, row, decoded)
+        runs = self._detached_runs
         source: ResponseSource
-        if key is not None or (decoded.request.stream and self._detached_runs.keeps_streams):
-            active = self._detached_runs.start_foreground(slot, tenant, planned, row)
-            source = Follower(self._detached_runs, tenant, planned.opening, planned.obfuscates, active=active)
+        if row is not None and key is not None:
+            active = runs.start_foreground(slot, tenant, planned, row)
+            source = Follower(runs, tenant, planned.opening, planned.obfuscates, active=active)
+        elif decoded.request.stream and runs.keeps_streams:
+            source = KeptRun(runs, slot, tenant, planned, row)
         else:
-            source = DirectRun(slot, tenant, planned, row, self._detached_runs.on_end)
+            source = DirectRun(slot, tenant, planned, row, runs.on_end)
         if connection_cache is None:
             return AcceptedResponse(source, None, planned.ignored)
         unstored = not planned.opening.store

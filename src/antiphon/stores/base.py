@@ -145,7 +145,7 @@ class UploadRow(Struct, frozen=True, kw_only=True):
 
 
 class FileQuota(Struct, frozen=True):
-    """What a tenant may store."""
+    """Limits on the files of one tenant."""
 
     files: int
     bytes: int

@@ -27,6 +27,7 @@ from antiphon.stores.postgres_pool import (
 )
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sql.store import Clock, Store
+from antiphon.stores.sql.text_index import TsvectorIndex
 
 T = TypeVar("T")
 
@@ -38,6 +39,7 @@ _BOOT_SECONDS = 30.0  # time to wait for a server that is still starting
 
 class PostgresStore(Store):
     name = "postgresql"
+    _text_index = TsvectorIndex()
 
     def __init__(self, url: str, ttl: float, clock: Clock = time.time) -> None:
         super().__init__(ttl, clock)

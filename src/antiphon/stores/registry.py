@@ -16,7 +16,7 @@ from antiphon.stores.contents.base import ContentStore
 from antiphon.stores.live.base import LiveLog, SharedLimits
 from antiphon.stores.sql.store import Store
 
-EXTRAS = {"asyncpg": "postgres", "redis": "redis"}  # package → extra of antiphon that installs it
+EXTRAS = {"asyncpg": "postgres", "obstore": "s3", "redis": "redis"}  # package → extra of antiphon that installs it
 _MEMORY = ":memory:"  # SQLite's name for an in-memory database
 
 STORES: dict[str, str] = {
@@ -29,6 +29,7 @@ STORES: dict[str, str] = {
 CONTENTS: dict[str, str] = {
     "folder": "antiphon.stores.contents.folder:FolderContents",
     "store": "antiphon.stores.contents.database:DatabaseContents",
+    "s3": "antiphon.stores.contents.s3:S3Contents",
 }
 
 # Live logs, by the name of the store whose rows hold the batches.
@@ -81,12 +82,22 @@ def parse_location(location: str) -> tuple[str, str]:
 
 
 def make_contents(location: str | None, store_location: str, store: Store) -> ContentStore:
-    """Create the content store for a value of --files: a folder, `store`, or None for the default of --store."""
+    """Create the content store for a value of --files: a folder, `store`, s3://…, or None for the default of
+    --store.
+    """
     if location is None:
         kind, target = parse_location(store_location)
         location = f"{target}.files" if kind == "sqlite" else "store"
-    name = "store" if location == "store" else "folder"
-    contents: ContentStore = load(CONTENTS[name])(store if name == "store" else Path(location))
+    contents: ContentStore
+    match location.partition("://"):
+        case ("store", "", _):
+            contents = load(CONTENTS["store"])(store)
+        case (_, "", _):
+            contents = load(CONTENTS["folder"])(Path(location))
+        case ("s3", _, _):
+            contents = load(CONTENTS["s3"])(location)
+        case (other, _, _):
+            raise StartupError(f"--files takes a folder, `store` or s3://…; {other}:// is not supported.")
     return contents
 
 

@@ -24,6 +24,7 @@ from antiphon.stores.base import OwnershipLost, SchemaStatus
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sql.responses import RowInsert, insert_batch
 from antiphon.stores.sql.store import Clock, Store
+from antiphon.stores.sql.text_index import FtsIndex
 from antiphon.stores.sqlite_connection import CONNECTION_ERRORS, OPERATION_ERRORS, SqliteConnection, describe_error
 from antiphon.stores.sqlite_file import MEMORY, connect, read_schema, reconnect
 from antiphon.stores.writer_thread import Job, Jobs, StoreThread
@@ -38,6 +39,8 @@ REOPEN_SECONDS = 1.0  # seconds between two attempts to reopen a file
 
 class SqliteStore(Store):
     """The store on SQLite."""
+
+    _text_index = FtsIndex()
 
     def __init__(self, path: str, ttl: float, clock: Clock = time.time) -> None:
         super().__init__(ttl, clock)

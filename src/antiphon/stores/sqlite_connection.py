@@ -25,6 +25,7 @@ CONNECTION_ERRORS = (
     *(apsw.ConnectionClosedError, apsw.CursorClosedError),  # an earlier attempt to reopen failed
 )
 _CACHED_STATEMENTS = 512  # size of apsw's cache of prepared statements
+_CACHED_TEXTS = 4096
 _INSERT_TARGET = re.compile(r"INTO (\w+) \(([^)]*)\) VALUES")
 
 
@@ -32,6 +33,8 @@ class _StatementTexts(dict[str, str]):
     """Statements in SQLite's syntax, converted once."""
 
     def __missing__(self, text: str) -> str:
+        if len(self) >= _CACHED_TEXTS:  # each vector store has statements of its own
+            self.clear()
         sqlite_text = re.sub(r"\$(\d+)", r"?\1", text).replace("{lock}", "").replace("{skip}", "").strip()
         self[text] = sqlite_text
         return sqlite_text

@@ -43,7 +43,7 @@ def connect(path: str) -> tuple[SqliteConnection, SqliteConnection | None]:
             return _migrate(_open_configured(path)), None
         _create_file(Path(path))
         pair = _migrate(_open_configured(path)), _open_configured(path, query_only=True)
-        _sync_folder(Path(path).parent)
+        sync_folder(Path(path).parent)
         return pair
     except (OSError, apsw.Error) as error:
         raise _to_startup_error(path, error) from None
@@ -119,8 +119,8 @@ def _create_file(path: Path) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
 
 
-def _sync_folder(folder: Path) -> None:
-    """Sync the folder, so that the name of the new write-ahead log survives a power failure like its content."""
+def sync_folder(folder: Path) -> None:
+    """Sync a folder, so that the names of new files in it survive a power failure like their content."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

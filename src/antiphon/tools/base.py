@@ -13,11 +13,36 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from antiphon.config import Config
 from antiphon.core.deltas import Delta, ServerItem, ToolOutputContent
+from antiphon.core.file_search import SearchHit, SearchRequest
+from antiphon.egress import EgressClient
 from antiphon.protocol.types.tools import FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
 
 DeltaSink = Callable[[Delta], Awaitable[None]]  # receives Progress and other deltas while the tool runs
+WaitStep = Callable[[], Awaitable[None]]  # returns when the model may be called, or raises the error of the response
+
+
+class SearchBackend(Protocol):
+    """Searches vector stores. A failure is raised, never reported as an empty result."""
+
+    async def check_store(self, tenant: str, store: str) -> None:
+        """Raise NotFound or BadRequest if the tenant has no such store or it is expired."""
+
+    async def wait_indexed(self, tenant: str, stores: Sequence[str], seconds: float) -> bool:
+        """Wait until no file of the stores is being indexed. Returns False if that takes longer."""
+
+    async def search(self, tenant: str, request: SearchRequest) -> list[SearchHit]:
+        """Return the best hits, best first."""
+
+
+class ToolServices(Struct, frozen=True, kw_only=True):
+    """Services of the server that tools use."""
+
+    config: Config
+    egress: EgressClient
+    search: SearchBackend | None = None  # None: there are no vector stores
 
 
 class ModelToolCall(Struct, frozen=True, kw_only=True):
@@ -64,12 +89,22 @@ class ResponseTool(Protocol):
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
         """Return the result of a call that was not run, or whose outcome is unknown."""
 
+    async def prepare(self, param: str) -> WaitStep | None:
+        """Check what the declaration refers to before anything is written; `param` is its position in the request.
+
+        Returns the step that the response waits for before the model is called; None if there is none.
+        """
+        return None
+
     def restore_output(self, output: ToolOutputContent) -> None:
         """Restore the output of a call that another server ran, so that later output is consistent with it."""
         return
 
-    def make_rewriter(self) -> Rewriter | None:
-        """Return a rewriter for the next turn of the model; None if the output is not changed."""
+    def make_rewriter(self, is_last: bool) -> Rewriter | None:
+        """Return a rewriter for the next turn of the model; None if the output is not changed.
+
+        `is_last`: no other rewriter follows that could know the markers that this one does not know.
+        """
         return None
 
     async def close(self) -> None:

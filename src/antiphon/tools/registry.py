@@ -1,8 +1,10 @@
 """Registry of the built-in tools. An entry makes a tool available and adds it to the contract tests.
 
-Each class is constructed with the config and the egress client: `WebSearch(config, egress)`.
+Each class is constructed with the services of the server: `WebSearch(services)`. The output of a model passes the tools
+in this order: a citation of a file has the file's name, and every other marker belongs to web_search.
 """
 
 TOOLS: dict[str, str] = {
+    "file_search": "antiphon.tools.file_search.tool:FileSearch",
     "web_search": "antiphon.tools.web_search.tool:WebSearch",
 }

@@ -29,6 +29,8 @@ from antiphon.transport.endpoints.openapi import DocsEndpoint
 from antiphon.transport.endpoints.responses import ResponsesEndpoint
 from antiphon.transport.endpoints.stored_responses import StoredResponsesEndpoint
 from antiphon.transport.endpoints.system import SystemEndpoints
+from antiphon.transport.endpoints.vector_store_files import StoreFilesEndpoint
+from antiphon.transport.endpoints.vector_stores import VectorStoresEndpoint
 from antiphon.transport.middleware.app import App
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
@@ -127,6 +129,8 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
         ),
         ConversationsEndpoint(conversations, limits),
         FilesEndpoint(components.files, limits),
+        VectorStoresEndpoint(components.vector_stores, limits),
+        StoreFilesEndpoint(components.store_files, limits),
         CapabilitiesEndpoint(components.models, components.toolkit, components.request_policy.compat),
         model=model,
     )

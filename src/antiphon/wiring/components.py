@@ -16,6 +16,7 @@ from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.load_monitor import LoadMonitor, find_store_folder
 from antiphon.service.access.shared_rate_limits import make_rate_limits
 from antiphon.service.attachments.attachments import Attachments
+from antiphon.service.attachments.text_extraction import ExtractionBounds, TextExtractor
 from antiphon.service.compact import Compactions
 from antiphon.service.completions import Completions
 from antiphon.service.engine_tasks import EngineTasks
@@ -38,10 +39,17 @@ from antiphon.service.tokens import InputTokenCounter, Tokenization
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.service.tool_loop.toolkit import Toolkit, built_in_tools
+from antiphon.service.vector_stores.embedder import Embedder
+from antiphon.service.vector_stores.file_indexer import FileIndexer
+from antiphon.service.vector_stores.ingestion import Ingestion
+from antiphon.service.vector_stores.search import VectorSearch
+from antiphon.service.vector_stores.store_files import StoreFiles
+from antiphon.service.vector_stores.vector_stores import VectorStores
 from antiphon.stores.base import FileQuota
 from antiphon.stores.live.base import LiveLog, SharedLimits
 from antiphon.stores.registry import make_contents
 from antiphon.stores.sql.store import Store
+from antiphon.tools.base import ToolServices
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.servers import make_mcp_settings
 
@@ -91,23 +99,37 @@ class ServerComponents:
         on_end = partial(record_run, self.observability.metrics)
         storage = config.storage
         quota = FileQuota(storage.files_max_entries, storage.files_max_bytes)
-        self.files = Files(store, self.contents, config.limits, quota, not storage.disable_store)
+        self.files = Files(store, self.contents, quota, not storage.disable_store)
+        self.engine_tasks = EngineTasks(self.models, config.inference.run_timeout)
+        self._build_vector_stores(config)
         attachments = Attachments(self.egress, config.limits, config.tools.egress_timeout, self.files.load)
         self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits)
+        self.models.on_queued = runs.unread.make_room
         self.tool_outputs = ToolOutputs(store, live, runs.notifications, config.tools, attachments)
         mcp = McpClient(make_mcp_settings(config, lambda: self.api_keys.required), self.egress)
         approvals = Approvals(store, config.storage.store_ttl)
-        self.toolkit = Toolkit(mcp, built_in_tools(config, self.egress), approvals, self.tool_outputs)
+        search = None if storage.disable_store else self.vector_search
+        services = ToolServices(config=config, egress=self.egress, search=search)
+        self.toolkit = Toolkit(mcp, built_in_tools(services), approvals, self.tool_outputs)
         settings = _planner_settings(config, self.request_policy, self.observability.tracer_factory)
         planner = Planner(self.models, self.history, settings, attachments, self.keyring, self.toolkit)
         self.writer = ResponseWriter(store, live, config.storage, self.history.remember, self.rate_limits)
         self.background_runs = BackgroundRuns(self.writer, planner, runs, load=self.load_monitor)
         self.responses = Responses(planner, self.writer, runs, self.background_runs, self.load_monitor)
         self.input_token_counter = InputTokenCounter(planner, queue)
-        self.engine_tasks = EngineTasks(self.models, config.inference.run_timeout)
         self.completions = Completions(self.models, planner, runs, self.input_token_counter)
         self.compactions = Compactions(planner, self.completions, self.keyring)
         self.tokenization = Tokenization(self.engine_tasks, planner, queue)
+
+    def _build_vector_stores(self, config: Config) -> None:
+        embedder = Embedder(self.engine_tasks, config.vectors.embedding_model)
+        indexer = FileIndexer(self.store, self.files, TextExtractor(ExtractionBounds()), embedder)
+        self.ingestion = Ingestion(self.store, indexer, config.vectors, config.storage)
+        self.vector_search = VectorSearch(self.store, embedder, config.vectors.vector_index_bytes)
+        self.vector_stores = VectorStores(
+            self.store, self.vector_search, self.ingestion, config.vectors, not config.storage.disable_store
+        )
+        self.store_files = StoreFiles(self.store, self.ingestion, config.vectors)
 
     def loads(self) -> dict[str, float]:
         """Return the current load, under the metric names of vLLM that load balancers use."""
@@ -155,6 +177,7 @@ class ServerLifecycle:
             components.load_monitor,
             components.probe,
             components.file_sweeper,
+            components.ingestion,
         )
         for one in maintained:
             self._maintenance.start(one.run_forever())

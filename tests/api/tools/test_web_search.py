@@ -204,7 +204,6 @@ async def test_the_tool_is_ignored_and_reported_without_a_search_service() -> No
     ("policy", "tool", "param"),
     [
         ("auto", {"type": "web_search"}, None),
-        ("auto", {"type": "file_search", "vector_store_ids": ["vs_1"]}, "tools[1]"),
         ("auto", {"type": "code_interpreter", "container": {"type": "auto"}}, "tools[1]"),
         ("auto", {"type": "image_generation"}, "tools[1]"),
         ("auto", {"type": "shell", "environment": {"type": "container_auto"}}, "tools[1]"),

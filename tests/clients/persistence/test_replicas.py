@@ -113,3 +113,20 @@ def test_a_background_response_of_a_killed_replica_is_completed_by_another(
         if response.status not in ("queued", "in_progress"):
             break
     assert response.status == "completed"
+
+
+@pytest.mark.shows("E5.11")
+def test_both_replicas_index_files_once_and_search_what_the_other_has_indexed(clients: tuple[OpenAI, OpenAI]) -> None:
+    one, other = clients
+    texts = [f"{'Otters swim in the sea. ' * 500}The word of file {number} is word{number}." for number in range(6)]
+    files = [one.files.create(file=(f"{text[-6:]}txt", text.encode()), purpose="assistants") for text in texts]
+    store = one.vector_stores.create()
+    batch = one.vector_stores.file_batches.create_and_poll(store.id, file_ids=[file.id for file in files])
+    assert (batch.status, batch.file_counts.completed) == ("completed", 6)
+    for client in clients:
+        for number, file in enumerate(files):
+            assert client.vector_stores.search(store.id, query=f"word{number}").data[0].file_id == file.id
+    one.files.delete(files[0].id)
+    assert other.vector_stores.retrieve(store.id).file_counts.total == 5
+    found = other.vector_stores.search(store.id, query="word0", max_num_results=50)
+    assert files[0].id not in [hit.file_id for hit in found]

@@ -117,3 +117,30 @@ def test_a_foreground_stream_of_a_killed_server_fails_and_is_not_rerun(tmp_path:
     with run_server(*flags) as server:
         response = wait_for_end(server, first.response.id)
     assert (response["status"], response["error"]["code"]) == ("failed", "server_restarted")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.shows("E5.11")
+def test_files_of_vector_stores_are_indexed_by_the_next_server_once(tmp_path: Path, number: signal.Signals) -> None:
+    flags = ("--engine", "fake", "--store", str(tmp_path / "my.db"), *LEASE)
+    texts = [f"{'Otters swim in the sea. ' * 8000}The end of {name}." for name in ("one", "two", "three")]
+    with run_server(*flags) as server, make_client(server) as openai:
+        files = [openai.files.create(file=("a.txt", text.encode()), purpose="assistants") for text in texts]
+        store = openai.vector_stores.create(
+            file_ids=[file.id for file in files],
+            chunking_strategy={
+                "type": "static",
+                "static": {"max_chunk_size_tokens": 4096, "chunk_overlap_tokens": 0},
+            },
+        )
+        assert openai.vector_stores.retrieve(store.id).file_counts.completed < 3
+        server.process.send_signal(number)
+        server.process.wait(60)
+    with run_server(*flags) as server, make_client(server) as openai:
+        for _ in repeat_until_timeout():
+            if (counts := openai.vector_stores.retrieve(store.id).file_counts).in_progress == 0:
+                break
+        assert counts.completed == counts.total == 3
+        for file, text in zip(files, texts, strict=True):
+            chunks = openai.vector_stores.files.content(file.id, vector_store_id=store.id)
+            assert "".join([chunk.text or "" for chunk in chunks]) == text

@@ -3,6 +3,9 @@ address.
 """
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 from tests.support.paths import DOCS
 
@@ -23,3 +26,12 @@ def extract_block(page: str, language: str, containing: str = "", *, port: int =
     matching = [block for block in extract_blocks(page, language, port=port) if containing in block]
     assert len(matching) == 1, f"{page} has {len(matching)} {language} blocks containing {containing!r}"
     return matching[0]
+
+
+def run_program(page: str, port: int, folder: Path) -> str:
+    """Run the Python blocks of a page with the packages of the tests, as one program; return its output."""
+    script = "\n".join(extract_blocks(page, "python", port=port))
+    command = [sys.executable, "-c", script]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout

@@ -64,9 +64,11 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def limited_server(script: str) -> Iterator[ServerProcess]:
-    """A server with few connections and a short stall timeout for clients that do not read."""
+    """A server with few connections and a short stall timeout for clients that do not read. Responses end with their
+    clients.
+    """
     flags = ("--max-websocket-connections", "3", "--stall-seconds", "1", "--limit-body-bytes", "65536")
-    with run_server("--engine", "fake", "--fake-script", script, *flags) as server:
+    with run_server("--engine", "fake", "--fake-script", script, *flags, "--keep-streams", "0") as server:
         yield server
 
 
@@ -232,7 +234,7 @@ def _connect_without_reading(server: ServerProcess) -> socket.socket:
 
 
 async def test_only_clients_that_do_not_answer_pings_are_disconnected(script: str) -> None:
-    flags = ("--websocket-ping-interval", "0.1", "--websocket-ping-timeout", "4")
+    flags = ("--websocket-ping-interval", "0.1", "--websocket-ping-timeout", "4", "--keep-streams", "0")
     with run_server("--engine", "fake", "--fake-script", script, *flags) as server:
         async with open_raw_socket(server) as alive, open_raw_socket(server) as dead, open_raw_socket(server) as half:
             answering = asyncio.create_task(_answer_pings(alive))

@@ -68,7 +68,7 @@ def test_a_conversation_becomes_items_in_order() -> None:
     assert [part["text"] for part in found[0]["content"]] == ["a", "b"]
     assert found[1]["content"] == [{"type": "reasoning_text", "text": "hm"}]
     assert found[2]["content"][0]["type"] == "output_text"
-    assert (found[3]["call_id"], json.loads(found[3]["arguments"])) == ("toolu_1", USE["input"])
+    assert (found[3]["call_id"], found[3]["arguments"]) == ("toolu_1", '{"a": "é", "b": [1, null]}')
     assert (found[4]["call_id"], found[4]["output"]) == ("toolu_1", "42")
     assert found[6]["role"] == "system"
 
@@ -257,6 +257,9 @@ def test_a_count_request_needs_no_max_tokens_and_may_end_with_an_assistant_turn(
     assert len(read_count(json.dumps(body).encode(), Limits()).decoded.request.input) == 2
 
 
+CITING = {"citations": {"enabled": True}}
+DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "x"}, **CITING}
+FOUND = {"type": "search_result", "source": "https://x", "title": "X", "content": [make_text("a")], **CITING}
 INVALID: list[tuple[dict[str, Any], str, type[BadRequest]]] = [
     ({"max_tokens": None}, "max_tokens", MissingParameter),
     ({"max_tokens": 0}, "max_tokens", InvalidValue),
@@ -266,6 +269,8 @@ INVALID: list[tuple[dict[str, Any], str, type[BadRequest]]] = [
     ({"messages": [make_turn("user", USE)]}, "messages[0].content[0]", InvalidValue),
     ({"messages": [make_turn("system", USE)]}, "messages[0].content[0]", InvalidValue),
     ({"messages": [make_turn("robot", make_text("x"))]}, "messages[0].role", InvalidValue),
+    ({"messages": [make_turn("user", DOCUMENT)]}, "messages[0].content[0].citations", UnsupportedParameter),
+    ({"messages": [make_turn("user", FOUND)]}, "messages[0].content[0].citations", UnsupportedParameter),
     ({"container": "c_1"}, "container", UnsupportedParameter),
     ({"mcp_servers": [{"type": "url", "url": "https://x"}]}, "mcp_servers", UnsupportedParameter),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type", UnsupportedParameter),

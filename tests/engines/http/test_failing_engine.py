@@ -25,6 +25,9 @@ FAILURES: dict[str, tuple[bytes, int, str, str]] = {
     "sends an error": (STREAM + HELLO + sse_event(b'{"error":"boom"}') + END, 500, "server_error", "Hello"),
     "sends an HTML page": (json_response(b"<html>", "502 Bad Gateway"), 500, "server_error", ""),
     "rejects the prompt as too long": (TOO_LONG, 400, "context_length_exceeded", ""),
+    "rejects the prompt as too long with status 200": (
+        TOO_LONG.replace(b"400 Bad Request", b"200 OK"), 400, "context_length_exceeded", "",
+    ),
     "rejects the prompt as too long in the stream": (
         STREAM + sse_event(b'{"error":{"message":"prompt is too long"}}') + END, 400, "context_length_exceeded", "",
     ),

@@ -185,6 +185,13 @@ async def test_an_embedding_model_does_not_generate(engine: LlamaCpp) -> None:
         await run_generation(engine, make_request("x", model="mini"))
 
 
+async def test_the_child_of_an_embedding_model_has_a_lower_priority(engine: LlamaCpp) -> None:
+    await embed_texts(engine, "hello")
+    [model] = engine.loaded_models
+    assert model.child is not None
+    assert os.getpriority(os.PRIO_PROCESS, model.child.pid) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
+
+
 @pytest.mark.shows("C.5")
 async def test_a_killed_child_is_restarted(engine: LlamaCpp) -> None:
     [model] = engine.loaded_models

@@ -23,7 +23,7 @@ SECONDS = 280.0
 async def test_a_sample_of_the_bombs_is_rejected_quickly_and_cheaply() -> None:
     findings = Findings("bombs")
     async with asyncio.timeout(SECONDS):
-        await bombs(BombSelection(step=29, attempts=6, pdfs=False), findings)
+        await bombs(BombSelection(step=29, attempts=6, documents=False), findings)
     assert findings.trials > 35
     assert findings.reported == []
     assert {figure.name: figure.excess for figure in findings.figures}["grown MiB"] == ""

@@ -10,6 +10,7 @@ import pytest
 from drills.harness.findings import Findings
 from drills.harness.storage_locations import StorageLocation
 from drills.state.disconnects import disconnects
+from drills.state.files import files
 from drills.state.idempotency import idempotency
 from drills.state.kill9 import KillPlan, kill9
 from drills.state.nth_failure import FailureMode, run_trial
@@ -45,6 +46,12 @@ async def test_no_acknowledged_response_is_lost_stuck_or_changed_by_a_kill() -> 
     findings = await _run_drill("kill9", lambda found: kill9("sqlite", plans, found))
     findings.check_figures()
     assert findings.reported == []
+
+
+async def test_a_kill_loses_no_acknowledged_file_and_leaves_no_content_behind() -> None:
+    points = ["", "store.add_file:before:3", "store.complete_upload:after:1", "store.delete_file:after:1"]
+    findings = await _run_drill("files", lambda found: files("sqlite", points, found))
+    assert findings.figures[0].value > 0  # content without a row was found, and deleted
 
 
 async def test_disconnects_at_the_first_event_leak_nothing() -> None:

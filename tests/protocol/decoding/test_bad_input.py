@@ -16,6 +16,18 @@ def make_user_message(part: Any) -> Any:
     return {"role": "user", "content": [part]}
 
 
+def make_file_search(**options: Any) -> Any:
+    return {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"], **options}]}
+
+
+def nest_filter(depth: int) -> Any:
+    """Return a filter that is nested this deep."""
+    nested: Any = {"type": "eq", "key": "a", "value": 1}
+    for _ in range(depth - 1):
+        nested = {"type": "and", "filters": [nested]}
+    return nested
+
+
 INVALID: list[tuple[Any, type[AntiphonError], str | None]] = [
     (b"", InvalidJson, None),
     (b"  ", InvalidJson, None),
@@ -128,6 +140,36 @@ INVALID: list[tuple[Any, type[AntiphonError], str | None]] = [
     ({"tools": [{"type": "custom", "name": ""}]}, InvalidValue, "tools[0].name"),
     ({"tools": [{"type": "mcp", "server_label": "a\0"}]}, InvalidValue, "tools[0].server_label"),
     ({"tools": [{"type": "local_shell"}] * 513}, InvalidValue, "tools"),
+    (make_file_search(vector_store_ids=[]), InvalidValue, "tools[0].vector_store_ids"),
+    (make_file_search(vector_store_ids=["vs_1"] * 101), InvalidValue, "tools[0].vector_store_ids"),
+    (make_file_search(max_num_results=51), InvalidValue, "tools[0].max_num_results"),
+    (make_file_search(ranking_options={"ranker": "best"}), InvalidValue, "tools[0].ranking_options.ranker"),
+    (
+        make_file_search(ranking_options={"score_threshold": 1.1}),
+        InvalidValue,
+        "tools[0].ranking_options.score_threshold",
+    ),
+    (
+        make_file_search(ranking_options={"hybrid_search": {"embedding_weight": 0, "text_weight": 0}}),
+        InvalidValue,
+        "tools[0].ranking_options.hybrid_search",
+    ),
+    (
+        make_file_search(ranking_options={"hybrid_search": {"embedding_weight": -1, "text_weight": 1}}),
+        InvalidValue,
+        "tools[0].ranking_options.hybrid_search.embedding_weight",
+    ),
+    (make_file_search(filters={"type": "like", "key": "a", "value": 1}), InvalidValue, "tools[0].filters.type"),
+    (make_file_search(filters={"type": "eq", "value": 1}), MissingParameter, "tools[0].filters.key"),
+    (make_file_search(filters={"type": "gt", "key": "a", "value": True}), InvalidType, "tools[0].filters.value"),
+    (make_file_search(filters={"type": "in", "key": "a", "value": 1}), InvalidType, "tools[0].filters.value"),
+    (
+        make_file_search(filters={"type": "or", "filters": [{"type": "eq", "key": "a"}]}),
+        MissingParameter,
+        "tools[0].filters.filters[0].value",
+    ),
+    (make_file_search(filters=nest_filter(11)), InvalidValue, "tools[0].filters"),
+    (make_file_search(filters={"type": "and", "filters": [nest_filter(1)] * 100}), InvalidValue, "tools[0].filters"),
     (
         {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "custom", "name": "c"}] * 512}]},
         InvalidValue,

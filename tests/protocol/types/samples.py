@@ -16,8 +16,6 @@ _FIXED_VALUES: dict[tuple[str, str], Any] = {
     ("ImageGenerationCall", "quality"): "high",
     ("ImageGenerationTool", "quality"): "high",
     ("ImageGenerationTool", "svg"): {"model": "m"},
-    ("FileSearchTool", "filters"): {"type": "eq", "key": "a", "value": "b"},
-    ("RankingOptions", "ranker"): "auto",
     ("ContainerAuto", "skills"): [{"type": "skill_reference", "skill_id": "s"}],
     ("LocalEnvironment", "skills"): [{"name": "n", "description": "d", "path": "p"}],
     ("McpTool", "connector_id"): "connector_gmail",

@@ -1,8 +1,10 @@
 """The load monitor: measurements of memory, loop lag, queue and disk, the shedding stages that follow, and recovery."""
 
 import asyncio
+import ctypes
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from antiphon.config.rate_limits import SheddingSettings as Bounds
 from antiphon.errors import Unavailable
 from antiphon.observe.metrics import read_resident_bytes
+from antiphon.service.access import load_monitor
 from antiphon.service.access.load_monitor import LoadMonitor, SheddingStage, find_store_folder
 from antiphon.wiring import ServerLifecycle
 from tests.api.app import ApiServer, run_api
@@ -35,6 +38,28 @@ def test_memory_is_compared_with_its_limit() -> None:
         monitor = LoadMonitor(Bounds(memory=bound), get_zero_load)
         monitor.record(0.0, 0.0)
         assert monitor.stage == stage
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+async def test_freed_memory_is_returned_to_the_system_only_while_it_is_short(
+    is_short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trims: list[int] = []
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=trims.append))
+    monkeypatch.setattr(load_monitor, "_INTERVAL", 0.0)
+    sampled, samples = asyncio.Event(), iter(range(3 * load_monitor._TRIM_SAMPLES))
+
+    def count_sample() -> float:
+        if next(samples, None) is None:
+            sampled.set()
+        return 0.0
+
+    monitor = LoadMonitor(Bounds(memory=1 if is_short else 0, lag=0.0, free_disk=0), count_sample)
+    running = asyncio.ensure_future(monitor.run_forever())
+    async with asyncio.timeout(30):
+        await sampled.wait()
+    running.cancel()
+    assert bool(trims) is is_short
 
 
 def test_event_loop_lag_sheds_load_until_it_recovers() -> None:

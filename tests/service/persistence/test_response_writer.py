@@ -27,7 +27,7 @@ from antiphon.protocol.types.events import Completed, Event, Failed
 from antiphon.service.persistence import store_maintenance
 from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.service.persistence.rows import decode_input
-from antiphon.service.runs.active_runs import DirectRun
+from antiphon.service.runs.direct_run import DirectRun
 from antiphon.stores.base import Claim, IdempotencyKey
 from tests.service.instrumented_store import InstrumentedStore
 from tests.service.requests import (
@@ -175,6 +175,23 @@ async def test_a_finished_run_is_freed_without_the_garbage_collector(
                 await asyncio.sleep(0.001)
     finally:
         gc.enable()
+
+
+async def test_a_finished_kept_stream_is_freed_without_the_garbage_collector(
+    instrumented_store: InstrumentedStore,
+) -> None:
+    async with start_service(FakeEngine(), instrumented_store.as_store(), settings=StorageSettings()) as service:
+        gc.disable()
+        try:
+            accepted_ = await accept_request(service.responses, stream=True)
+            (run,) = [weakref.ref(active) for active in service.detached_runs.by_id.values()]
+            await read_events(accepted_)
+            del accepted_
+            async with asyncio.timeout(30):
+                while run() is not None:  # noqa: ASYNC110 - the store's thread may still reference the run
+                    await asyncio.sleep(0.001)
+        finally:
+            gc.enable()
 
 
 # ---- disconnected clients
@@ -478,7 +495,7 @@ async def test_a_background_response_is_found_by_its_key(service: ServiceStack) 
     again = await wait_for_response(await service.responses.create(TENANT, decode_request(background=True), KEY))
     assert again.id == first.id
     async with asyncio.timeout(30):
-        await service.detached_runs._tasks.wait_all()
+        await service.detached_runs.tasks.wait_all()
     last = await wait_for_response(await service.responses.create(TENANT, decode_request(background=True), KEY))
     assert (last.id, last.status) == (first.id, "completed")
 

@@ -153,7 +153,7 @@ async def run_failing_at(numbers: range, scenario: Scenario, late: bool) -> bool
                 response = await scenario(service)
         reached = len(instrumented_store.calls) > numbers.start
         async with asyncio.timeout(30):
-            await service.detached_runs._tasks.wait_all()
+            await service.detached_runs.tasks.wait_all()
         await service.writer.drain(5.0)
         instrumented_store.fail_at = range(0)
         await check_state(service, instrumented_store, response)

@@ -146,7 +146,7 @@ async def test_a_background_response_uses_the_salt_of_its_tenant() -> None:
         accepted = await service.responses.create("a", decode_request(model="m", background=True))
         assert accepted.body is not None
         await service.background_runs._tasks.wait_all()
-        await service.detached_runs._tasks.wait_all()
+        await service.detached_runs.tasks.wait_all()
         assert engine.get_last("cache_salt") == make_salt("a")
 
 

@@ -363,7 +363,7 @@ async def test_a_response_whose_owner_died_can_be_cancelled() -> None:
         before = [*collector.events]
         await collector.disconnect()
         dead.crash()
-        await dead.detached_runs._tasks.wait_all()
+        await dead.detached_runs.tasks.wait_all()
         assert decode_response(await other.background_runs.cancel(TENANT, collector.id)).status == "cancelled"
         events = await other.replay_events(collector.id)
         assert to_sse_bytes(events[: len(before)]) == to_sse_bytes(before)

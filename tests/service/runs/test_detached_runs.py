@@ -1,6 +1,6 @@
 """Detached and direct runs of one server: reconnecting clients, followers, idempotency keys, shutdown and limits.
 
-Covers `service/runs/active_runs.py` and `service/runs/follow.py`.
+Covers `service/runs/active_runs.py`, `service/runs/direct_run.py` and `service/runs/follow.py`.
 """
 
 import asyncio
@@ -95,6 +95,59 @@ async def test_a_retained_stream_is_not_cancelled_while_another_client_follows_i
         assert isinstance((await third.read_all())[-1], Completed)
 
 
+@pytest.mark.shows("B1.7")
+async def test_a_shutdown_does_not_wait_for_a_stream_without_a_reader() -> None:
+    async with start_nodes(keep_streams=60.0) as (node,):
+        node.engine.says(Text("a"), Text("b"))
+        gate = node.engine.holds(after=1)
+        collector = await node.create_stream()
+        await gate.reached.wait()
+        await collector.disconnect()
+        assert node.engine.running == 1
+        assert not node.detached_runs.is_busy()
+        await node.detached_runs.close()
+        assert (await node.load_response(collector.id)).status == "failed"
+
+
+async def test_a_client_that_reads_slowly_slows_down_its_kept_stream() -> None:
+    async with start_nodes(keep_streams=60.0) as (node,):
+        node.engine.says(*[Text(f"{number} ") for number in range(300)])
+        go_on, events = asyncio.Event(), list[Event]()
+
+        async def read_slowly(new: list[Event]) -> None:
+            events.extend(new)
+            await go_on.wait()
+
+        source = await create_source(node, stream=True)
+        task = asyncio.ensure_future(source.drive(read_slowly))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert list_types(events) == ["response.created"]
+        go_on.set()
+        async with asyncio.timeout(30):
+            await task
+        source.close()
+        last = events[-1]
+        assert isinstance(last, Completed)
+        assert to_sse_bytes(events) == to_sse_bytes(await node.replay_events(last.response.id))
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_the_end_of_a_kept_stream_is_sent_when_its_run_is_over(store: bool) -> None:
+    """The client may send its next request at once."""
+    async with start_nodes(keep_streams=60.0) as (node,):
+        counts: dict[str, tuple[int, int]] = {}
+
+        def count(events: list[Event]) -> None:
+            counts[events[-1].type] = len(node.detached_runs.slots), len(node.detached_runs.tasks)
+
+        source = await create_source(node, stream=True, store=store)
+        await source.drive(count)
+        source.close()
+        assert counts["response.created"] == (1, 1)
+        assert counts["response.completed"] == (0, 0)
+
+
 async def test_without_keep_streams_a_run_ends_with_its_last_reader() -> None:
     async with start_nodes() as (node,):
         node.engine.says(Text("a"), Text("b"))
@@ -113,7 +166,7 @@ async def test_a_run_closed_before_its_task_starts_is_cancelled() -> None:
         source = await create_source(node, key=KEY)
         source.close()
         source.close()
-        await node.detached_runs._tasks.wait_all()
+        await node.detached_runs.tasks.wait_all()
         assert node.engine.requests == 0
         assert list_types(await read_all_events(source)) == ["response.created", "response.incomplete"]
         assert await node.store.keyed(TENANT, KEY) is None
@@ -233,7 +286,7 @@ async def test_at_shutdown_a_foreground_run_is_stored_as_failed() -> None:
         await collector.wait_for("response.output_text.delta")
         node.detached_runs.interrupt()
         events = await collector.read_all()
-        await node.detached_runs._tasks.wait_all()
+        await node.detached_runs.tasks.wait_all()
         response = await node.load_response(collector.id)
         assert list_types(events)[-1] == "response.failed"
         assert response.error is not None
@@ -317,12 +370,14 @@ async def test_too_many_concurrent_responses_give_429() -> None:
         await first.disconnect()
 
 
-async def test_a_long_direct_run_can_be_followed_from_its_middle() -> None:
-    async with start_nodes() as (node,):
+@pytest.mark.parametrize("keep_streams", [0.0, 60.0])
+async def test_a_long_stream_is_folded_and_can_be_followed_from_its_middle(keep_streams: float) -> None:
+    async with start_nodes(keep_streams=keep_streams) as (node,):
         node.engine.says(*[Text(f"{number} ") for number in range(500)])
         gate = node.engine.holds(after=300)
         direct = await node.create_stream()
         await gate.reached.wait()
+        assert len(get_active_run(node, direct).log) < 150
         follower = EventCollector(await replay(node.detached_runs, TENANT, direct.id)).start()
         await follower.wait_for("response.output_text.delta")
         gate.open()

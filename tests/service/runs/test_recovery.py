@@ -36,7 +36,7 @@ def clock() -> Clock:
 async def kill_server(node: ServiceNode, clock: Clock) -> None:
     """Kill the server and let its lease expire."""
     node.crash()
-    await node.detached_runs._tasks.wait_all()
+    await node.detached_runs.tasks.wait_all()
     clock.advance(LEASE + 1)
 
 
@@ -346,7 +346,7 @@ async def test_an_owner_that_resumes_after_its_lease_changes_nothing(clock: Cloc
         await other.background_runs.scan()
         completed = await other.wait_ended(response_id)
         gate.open()  # the former owner resumes and finishes
-        await zombie.detached_runs._tasks.wait_all()
+        await zombie.detached_runs.tasks.wait_all()
         assert await other.load_response(response_id) == completed
         assert completed.status == "completed"
         assert list_types(await zombie.replay_events(response_id)) == list_types(await other.replay_events(response_id))
@@ -365,7 +365,7 @@ async def test_a_streaming_owner_that_resumes_after_its_lease_sends_the_stored_e
         events = await collector.read_all()
         assert isinstance(events[-1], Failed)
         assert to_sse_bytes(events) == to_sse_bytes(await other.replay_events(collector.id))
-        await zombie.detached_runs._tasks.wait_all()
+        await zombie.detached_runs.tasks.wait_all()
         assert zombie.engine.running == 0
 
 
@@ -398,7 +398,7 @@ async def test_a_heartbeat_stops_a_lost_run(clock: Clock) -> None:
         await other.background_runs.scan()
         await other.wait_ended(response_id)
         await zombie.writer.leases.renew()
-        await zombie.detached_runs._tasks.wait_all()
+        await zombie.detached_runs.tasks.wait_all()
         assert zombie.engine.running == 0
 
 

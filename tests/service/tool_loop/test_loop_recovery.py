@@ -12,6 +12,8 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.prompt import ChatPrompt
 from antiphon.protocol.bodies.tool_outputs import SubmittedToolOutput
 from antiphon.protocol.types.events import Completed
+from antiphon.protocol.types.items import Message
+from antiphon.protocol.types.parts import FileCitation, OutputText
 from antiphon.protocol.types.response import Response
 from antiphon.service.runs.follow import replay
 from tests.service.example_tool import FILES
@@ -25,6 +27,7 @@ from tests.service.service_nodes import (
     start_nodes,
     to_sse_bytes,
 )
+from tests.tools.file_search.library import Library, make_hit, make_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -97,6 +100,26 @@ async def test_a_finished_tool_result_is_in_the_prompt_after_recovery(clock: Clo
         assert get_last_prompt_content(other) == "It is on page 7."
 
 
+@STREAM_MODES
+async def test_passages_that_another_server_has_found_are_cited_after_recovery(clock: Clock, stream: bool) -> None:
+    library = Library(make_hit("otters.txt", "They hold hands."), make_hit("fish.txt", "They swim."))
+    async with start_nodes(2, clock, built_in=(make_tool(library),)) as (dead, other):
+        dead.engine.says(*make_calls("file_search", '{"queries": ["otters"]}'))
+        dead.engine.says(Text("Never heard."))
+        gate = dead.engine.holds(after=0)
+        response_id = await start_response(dead, stream)
+        await gate.reached.wait()
+        await kill_server(dead, clock)
+        other.engine.says(Text("They swim【2†fish.txt】."))
+        await other.background_runs.scan()
+        message = (await other.wait_ended(response_id)).output[-1]
+        assert len(library.requests) == 1
+        assert isinstance(message, Message)
+        assert message.content == [
+            OutputText(text="They swim.", annotations=[FileCitation(file_id="file-fish", filename="fish.txt", index=9)])
+        ]
+
+
 async def test_a_follower_receives_one_stream_across_recovery(clock: Clock) -> None:
     async with start_nodes(2, clock) as (dead, other):
         dead.example_tool.may_finish.clear()
@@ -162,7 +185,7 @@ async def test_a_stopping_server_hands_over_responses_waiting_for_tool_outputs(c
         await stopping.store.outputs_expected.wait()
         (call_id,) = await stopping.store.outputs(TENANT, response_id)
         stopping.detached_runs.interrupt()
-        await stopping.detached_runs._tasks.wait_all()
+        await stopping.detached_runs.tasks.wait_all()
         other.engine.says(Text("Sunny."))
         await other.background_runs.scan()
         await other.tool_outputs.submit(

@@ -57,6 +57,7 @@ async def test_hostile_behaviour_at_every_stage_ends_in_time_with_an_error(
     [
         ("a_million_tools", "too many pieces"),
         ("many_properties", "too many pieces"),
+        ("half_body", "closed the connection in the middle of its response"),
         ("pages_without_end", "more than 100 pages"),
         ("pages_full_of_tools", "more than 512 tools"),
         ("no_schema", "the protocol does not know"),

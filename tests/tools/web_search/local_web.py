@@ -11,7 +11,7 @@ from antiphon.config import Config
 from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.core.deltas import Delta
 from antiphon.protocol.types.tools import WebSearchTool
-from antiphon.tools.base import ModelToolCall, ToolResult
+from antiphon.tools.base import ModelToolCall, ToolResult, ToolServices
 from antiphon.tools.web_search.browser import Browser
 from antiphon.tools.web_search.tool import WebSearch
 from tests.egress.hosts import Behaviour, Host, build_response, make_egress_client, run_host
@@ -119,10 +119,9 @@ def make_tool(web: LocalWeb, *allowed_hosts: str, **settings: Any) -> WebSearch:
     """Create the tool. Pages may be opened on `web` unless `allowed_hosts` says otherwise."""
     search_settings = WebSearchSettings(**{"url": f"searxng+{web.url}", "timeout": 60.0, **settings})
     assert web.host is not None
-    return WebSearch(
-        Config.from_settings(web_search=search_settings, egress_timeout=60.0),
-        make_egress_client(*(allowed_hosts or (f"127.0.0.1:{web.host.port}",))),
-    )
+    config = Config.from_settings(web_search=search_settings, egress_timeout=60.0)
+    egress = make_egress_client(*(allowed_hosts or (f"127.0.0.1:{web.host.port}",)))
+    return WebSearch(ToolServices(config=config, egress=egress))
 
 
 def make_browser(web: LocalWeb, declared: WebSearchTool | None = None, *include: str) -> Browser:

@@ -219,7 +219,7 @@ async def test_a_redirect_out_of_the_allowed_domains_is_rejected(web: LocalWeb) 
     session = make_tool(web, "127.0.0.1", f"localhost:{port}").begin(declared, "", frozenset())
     with pytest.raises(UrlRefused, match="localhost is none of the domains"):
         await run_tool(session, "web_open", id=f"{web.url}/out")
-    assert not session.make_rewriter()
+    assert not session.make_rewriter(is_last=True)
 
 
 async def test_the_user_location_selects_the_language_of_results(web: LocalWeb) -> None:
@@ -344,7 +344,7 @@ async def test_recalled_pages_can_be_cited_and_numbering_continues(web: LocalWeb
     second = make_browser(web)
     for output in outputs:
         second.restore_output(output)
-    rewriter = second.make_rewriter()
+    rewriter = second.make_rewriter(is_last=True)
     assert rewriter is not None
     deltas = [*rewriter.feed([Text("A【0†L1】 b【0†L4】 c【1†L2】 d【2†L0】")]), *rewriter.finish()]
     urls = [

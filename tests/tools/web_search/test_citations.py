@@ -17,7 +17,7 @@ from antiphon.core.deltas import (
     Refusal,
     Text,
 )
-from antiphon.protocol.types.parts import Logprob, UrlCitation
+from antiphon.protocol.types.parts import FileCitation, Logprob, UrlCitation
 from antiphon.tools.web_search.citations import CitationRewriter
 from antiphon.tools.web_search.page_view import PagePosition, ResponsePages, WebPage
 from tests.parsers.cuts import CUTS, split_at
@@ -213,6 +213,18 @@ def test_buffered_text_is_emitted_before_the_deltas_after_it() -> None:
         ReasoningDelta,
     ] or [type(delta) for delta in out] == [Text, CallDelta, CallDone, Text, Citation, Text, ReasoningDelta]
     assert "".join([delta.text for delta in out if isinstance(delta, Text)]) == f"open {OTTER_LINK} x [1"
+
+
+def test_a_citation_of_a_file_moves_with_the_text() -> None:
+    rewriter = CitationRewriter(make_pages())
+    file = FileCitation(file_id="file-1", filename="a.txt", index=6)
+    deltas = [*rewriter.feed([Text("A【1】 b ["), Citation(file), Text("3] c【1】 d")]), *rewriter.finish()]
+    text = "A ([otters.example](https://www.otters.example/food)) b ["
+    assert "".join(delta.text for delta in deltas if isinstance(delta, Text)).startswith(f"{text}3] c (")
+    annotations = [delta.annotation for delta in deltas if isinstance(delta, Citation)]
+    assert annotations[1] == FileCitation(file_id="file-1", filename="a.txt", index=len(text))
+    assert isinstance(annotations[2], UrlCitation)
+    assert annotations[2].start_index > len(text)
 
 
 def test_no_log_probability_is_lost() -> None:

@@ -15,6 +15,7 @@ from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.errors import FetchFailed, StartupError
 from antiphon.protocol.types.items import WebSearchResult
 from antiphon.protocol.types.tools import Location, WebSearchTool
+from antiphon.tools.base import ToolServices
 from antiphon.tools.web_search.providers import SearchQuery, make_provider
 from antiphon.tools.web_search.tool import WebSearch
 from tests.egress.hosts import Behaviour, build_redirect, build_response, make_egress_client, respond_with, run_host
@@ -38,6 +39,10 @@ async def search(
         return await make_provider(provider_settings, make_egress_client()).search(
             query or SearchQuery(query="ötters & co", count=3)
         )
+
+
+def make_services(**settings: Any) -> ToolServices:
+    return ToolServices(config=Config.from_settings(**settings), egress=make_egress_client())
 
 
 async def test_searxng_is_queried_with_its_path_and_parameters() -> None:
@@ -97,7 +102,7 @@ ALL_TYPES = WebSearchTool(search_content_types=["text", "image"])
 async def test_options_that_a_service_cannot_use_are_listed(
     url: str, declared: WebSearchTool, ignored: list[str]
 ) -> None:
-    tool = WebSearch(Config.from_settings(web_search_url=url), make_egress_client())
+    tool = WebSearch(make_services(web_search_url=url))
     assert [name.rpartition(".")[2] for name in tool.list_ignored(declared)] == ignored
 
 
@@ -242,12 +247,12 @@ async def test_a_key_is_not_sent_to_a_redirect_target() -> None:
 )
 def test_invalid_settings_stop_the_start_without_showing_a_secret(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(StartupError, match=reason) as stopped:
-        WebSearch(Config.from_settings(web_search=WebSearchSettings(**settings)), make_egress_client())
+        WebSearch(make_services(web_search=WebSearchSettings(**settings)))
     assert SECRET not in str(stopped.value)
 
 
 def test_a_missing_service_is_reported_with_its_flag() -> None:
-    search_tool = WebSearch(Config(), make_egress_client())
+    search_tool = WebSearch(make_services())
     assert "--web-search-url" in search_tool.missing
 
 

@@ -4,6 +4,7 @@ Covers `service/files.py`, `protocol/bodies/files.py` and `transport/http/forms.
 """
 
 import hashlib
+import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.api.app import ApiServer, run_api
 from tests.oracles.files import check_file, check_file_deleted, check_upload, check_upload_part
 from tests.support.asgi_client import AsgiResponse, Header, call
 from tests.support.media_files import png
+from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.anyio
 BOUNDARY = "XX"
@@ -77,6 +79,30 @@ async def test_a_file_is_stored_retrieved_read_and_deleted(server: ApiServer) ->
     for answer in (await server.get(f"files/{file['id']}"), await read_content(server, file["id"])):
         assert (answer.status, answer.error["param"]) == (404, "id")
     assert (await server.delete(f"files/{file['id']}")).status == 404
+
+
+async def test_contents_can_be_in_a_bucket(s3: S3Server, bucket_url: str) -> None:
+    content = os.urandom(6 * 1024 * 1024)  # two parts
+    folder = s3.folder / "data" / "bucket"
+    async with run_api(files=bucket_url) as server:
+        before = len(list_stored(folder))
+        file = await upload(server, content)
+        assert len(list_stored(folder)) == before + 1
+        assert (await read_content(server, file["id"])).body == content
+        answer = await read_content(server, file["id"], (b"range", b"bytes=5242870-5242889"))
+        assert (answer.status, answer.body) == (206, content[5242870:5242890])
+        await server.delete(f"files/{file['id']}")
+        assert len(list_stored(folder)) == before
+
+
+async def test_a_file_whose_content_is_missing_is_a_503(tmp_path: Path) -> None:
+    async with run_api(store=None, files=str(tmp_path)) as server:
+        file = await upload(server, b"hello")
+        for path in list_stored(tmp_path):
+            path.unlink()
+        answer = await read_content(server, file["id"])
+        assert (answer.status, answer.error["type"]) == (503, "service_unavailable")
+        assert "content of the file cannot be read" in answer.error["message"]
 
 
 async def test_a_file_expires_when_the_client_says_and_batches_after_30_days(server: ApiServer) -> None:

@@ -127,15 +127,16 @@ async def test_text_that_looks_like_an_event_stays_text(app: App, engine: FakeEn
 
 
 @pytest.mark.shows("A.54")
-async def test_a_dropped_client_cancels_a_foreground_run(app: App, engine: FakeEngine) -> None:
-    engine.says(Text("Hel"), Text("lo"))
-    gate = engine.holds(after=1)
-    client = Client(app)
-    async with asyncio.timeout(30):
-        await gate.reached.wait()
-        client.disconnect()
-        await client.request
-    assert (engine.running, engine.cancelled) == (0, 1)
+async def test_a_dropped_client_cancels_a_foreground_run() -> None:
+    async with run_api(keep_streams=0) as server:
+        server.engine.says(Text("Hel"), Text("lo"))
+        gate = server.engine.holds(after=1)
+        client = Client(server.app)
+        async with asyncio.timeout(30):
+            await gate.reached.wait()
+            client.disconnect()
+            await client.request
+        assert (server.engine.running, server.engine.cancelled) == (0, 1)
 
 
 @pytest.mark.shows("A.54")

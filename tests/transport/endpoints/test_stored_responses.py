@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from antiphon.core.deltas import ReasoningDelta, Text
+from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import EngineFailed
 from antiphon.ids import new_id
 from tests.api.app import ApiServer, Client, parse_events, run_api
@@ -322,16 +323,17 @@ async def test_a_running_stream_can_be_joined_from_any_event(server: ApiServer, 
 
 
 @pytest.mark.shows("A.54")
-async def test_a_dropped_foreground_stream_is_stored_as_cancelled(server: ApiServer) -> None:
-    gate = server.engine.holds()
-    client = Client(server.app)
-    response_id = (await anext(client.events()))["response"]["id"]
-    async with asyncio.timeout(30):
-        await gate.reached.wait()
-        client.disconnect()
-        await client.request
-    assert server.engine.running == 0
-    assert (await poll_until_ended(server, response_id))["status"] == "cancelled"
+async def test_a_dropped_foreground_stream_is_stored_as_cancelled() -> None:
+    async with run_api(keep_streams=0) as server:
+        gate = server.engine.holds()
+        client = Client(server.app)
+        response_id = (await anext(client.events()))["response"]["id"]
+        async with asyncio.timeout(30):
+            await gate.reached.wait()
+            client.disconnect()
+            await client.request
+        assert server.engine.running == 0
+        assert (await poll_until_ended(server, response_id))["status"] == "cancelled"
 
 
 @pytest.mark.parametrize("fields", [{"stream": True}, {"stream": False, "background": True}], ids=str)
@@ -382,8 +384,8 @@ async def test_a_reader_of_a_running_response_receives_keepalives() -> None:
 
 @pytest.mark.parametrize("store", [True, False])
 @pytest.mark.shows("B1.2")
-async def test_with_keep_streams_a_dropped_stream_can_be_resumed(store: bool) -> None:
-    async with run_api(keep_streams=30.0) as server:
+async def test_a_dropped_stream_can_be_resumed(store: bool) -> None:
+    async with run_api() as server:
         server.engine.says(Text("Hel"), Text("lo"))
         gate = server.engine.holds(after=1)
         client = Client(server.app, store=store)
@@ -401,6 +403,39 @@ async def test_with_keep_streams_a_dropped_stream_can_be_resumed(store: bool) ->
         events = parse_events(joined.result())
         assert [event["sequence_number"] for event in events] == list(range(1, len(events) + 1))
         assert events[-1]["type"] == "response.completed"
+
+
+@pytest.mark.shows("B1.7")
+@pytest.mark.parametrize(("slots", "sessions"), [(1, 2000), (None, 1)])
+async def test_a_stream_without_a_reader_gives_way_to_another_request(slots: int | None, sessions: int) -> None:
+    engine = FakeEngine(FakeSettings(at_once=slots))
+    async with run_api(engine=engine, max_active_sessions=sessions) as server:
+        gate = server.engine.holds()
+        client = Client(server.app)
+        response_id = (await anext(client.events()))["response"]["id"]
+        async with asyncio.timeout(30):
+            await gate.reached.wait()
+            client.disconnect()
+            await client.request
+            assert server.engine.running == 1
+            assert (await server.create())["status"] == "completed"
+        assert (await poll_until_ended(server, response_id))["status"] == "cancelled"
+
+
+@pytest.mark.shows("B1.7")
+async def test_a_request_does_not_wait_behind_streams_without_readers() -> None:
+    """One of them has the slot of the model, the others wait for it."""
+    async with run_api(engine=FakeEngine(FakeSettings(at_once=1))) as server, asyncio.timeout(30):
+        server.engine.holds()
+        clients = []
+        for _ in range(3):
+            clients.append(client := Client(server.app))
+            await anext(client.events())
+        for client in clients:
+            client.disconnect()
+            await client.request
+        assert (await server.create())["status"] == "completed"
+        assert server.engine.requests == 2
 
 
 @pytest.mark.shows("B1.6")

@@ -338,15 +338,16 @@ async def test_wait_for_tool_outputs_is_rejected_without_a_stored_stream(server:
         assert refused.error["param"] == "wait_for_tool_outputs"
 
 
-async def test_a_disconnected_client_cancels_a_waiting_response(server: ApiServer) -> None:
-    stream = StreamReader(server)
-    call_id = await stream.read_call_id()
-    stream.client.disconnect()
-    async with asyncio.timeout(30):
-        await stream.client.request
-    refused = await submit(server, stream.id, call_id)
-    assert (refused.status, refused.error["code"]) == (400, "response_not_waiting")
-    assert (await server.get(f"responses/{stream.id}")).json()["status"] == "cancelled"
+async def test_a_disconnected_client_cancels_a_waiting_response() -> None:
+    async with run_api(keep_streams=0) as server:
+        stream = StreamReader(server)
+        call_id = await stream.read_call_id()
+        stream.client.disconnect()
+        async with asyncio.timeout(30):
+            await stream.client.request
+        refused = await submit(server, stream.id, call_id)
+        assert (refused.status, refused.error["code"]) == (400, "response_not_waiting")
+        assert (await server.get(f"responses/{stream.id}")).json()["status"] == "cancelled"
 
 
 async def test_a_waiting_background_response_can_be_cancelled_and_deleted(server: ApiServer) -> None:

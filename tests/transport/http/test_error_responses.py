@@ -4,8 +4,13 @@ import msgspec
 import pytest
 
 from antiphon import errors
-from antiphon.errors import AntiphonError, Busy, InvalidValue, MethodNotAllowed, Unavailable
+from antiphon.errors import AntiphonError, Busy, InvalidValue, MethodNotAllowed, Unavailable, UnknownVectorStore
 from antiphon.transport.http import error_responses
+
+OWN_ARGUMENTS: dict[type[AntiphonError], AntiphonError] = {
+    MethodNotAllowed: MethodNotAllowed("No.", allow="GET"),
+    UnknownVectorStore: UnknownVectorStore("vs_1"),
+}
 
 
 def list_error_types() -> list[type[AntiphonError]]:
@@ -17,12 +22,17 @@ def list_error_types() -> list[type[AntiphonError]]:
 @pytest.mark.parametrize("error_type", list_error_types())
 @pytest.mark.shows("H.14", "H.15")
 def test_every_error_has_the_standard_format(error_type: type[AntiphonError]) -> None:
-    error = MethodNotAllowed("No.", allow="GET") if error_type is MethodNotAllowed else error_type("No.")
+    error = OWN_ARGUMENTS.get(error_type) or error_type("No.")
     assert msgspec.json.decode(error_responses.render_body(error)) == {
-        "error": {"message": "No.", "type": error_type.type, "param": None, "code": error_type.code}
+        "error": {"message": str(error), "type": error_type.type, "param": error.param, "code": error_type.code}
     }
     assert 400 <= error_type.status < 600
     assert all(isinstance(name, bytes) and name.islower() for name, _ in error_responses.render_headers(error))
+
+
+def test_an_unknown_vector_store_is_named_with_its_parameter() -> None:
+    body = msgspec.json.decode(error_responses.render_body(UnknownVectorStore("vs_1")))
+    assert (body["error"]["message"], body["error"]["param"]) == ("There is no vector store 'vs_1'.", "vector_store_id")
 
 
 def test_the_invalid_field_is_named() -> None:

@@ -154,7 +154,7 @@ async def test_each_key_has_its_own_limit_and_rejections_are_counted() -> None:
     ("path", "fields"), [("responses", {"input": "hi"}), ("chat/completions", {"messages": MESSAGES})]
 )
 async def test_a_client_that_disconnects_is_charged_for_the_generated_tokens(path: str, fields: dict[str, Any]) -> None:
-    async with run_limited(quota=QuotaSettings(tokens_per_minute=100)) as server:
+    async with run_limited(quota=QuotaSettings(tokens_per_minute=100), keep_streams=0) as server:
         server.engine.says(*[Text(f"{number} ") for number in range(50)])
         gate = server.engine.holds(after=50)
         client = Client(server.app, "POST", path, **fields, model="fake", stream=True)
@@ -175,6 +175,7 @@ async def test_a_failure_without_output_costs_no_tokens() -> None:
 
 
 async def test_concurrent_responses_are_limited_and_a_disconnect_frees_a_slot() -> None:
+    """The first stream continues without its client, and does not count as running."""
     async with run_limited(
         quota=QuotaSettings(concurrent_responses=1), engine=FakeEngine(FakeSettings(delay=30.0))
     ) as server:
@@ -191,6 +192,21 @@ async def test_concurrent_responses_are_limited_and_a_disconnect_frees_a_slot() 
             assert (await second.messages.get())["status"] == 200
         second.disconnect()
         await second.request
+
+
+async def test_no_more_streams_continue_without_a_client_than_may_run_at_once() -> None:
+    async with run_limited(quota=QuotaSettings(concurrent_responses=1)) as server:
+        for _ in range(3):
+            gate = server.engine.holds()
+            client = Client(server.app)
+            async with asyncio.timeout(DEADLINE):
+                await gate.reached.wait()
+                client.disconnect()
+                await client.request
+        async with asyncio.timeout(DEADLINE):
+            while server.engine.cancelled < 2:  # noqa: ASYNC110 - the runs end in tasks of their own
+                await asyncio.sleep(0)
+        assert server.engine.running == 1
 
 
 async def test_a_background_response_counts_as_running_until_it_ends() -> None:

@@ -122,11 +122,13 @@ async def test_disabled_tracing_runs_no_tracing_code(stream: bool) -> None:
     found = {
         name: times for name, times in called.items() if name.split()[0] in tracing_modules or "MeasuredProxy" in name
     }
+    for first_use in ("__getattr__", "_wrap"):  # of an operation by a background loop, which may begin meanwhile
+        found.pop(f"metrics MeasuredProxy.{first_use}", None)
     assert {*found} == {
         "logs set_response_id",
         "metrics MeasuredProxy._wrap.<locals>.operation",
     }
-    assert sum(found.values()) <= 8
+    assert sum(found.values()) <= 12  # with those of background loops
 
 
 class CapturingHandler(logging.Handler):

@@ -261,7 +261,7 @@ async def test_without_lanes_a_concurrent_request_is_rejected() -> None:
 
 @pytest.mark.shows("F.12")
 async def test_a_disconnect_cancels_running_and_waiting_responses() -> None:
-    async with run_api() as server:
+    async with run_api(keep_streams=0) as server:
         async with open_websocket(server.app) as client:
             gates = [hold_reply(server) for _ in range(3)]
             for lane in ("a", "b", None):
@@ -292,7 +292,7 @@ async def read_close_code(client: WebSocketClient) -> int:
 
 @pytest.mark.shows("F2.2", "F.12")
 async def test_the_expiry_of_a_connection_cancels_its_running_response() -> None:
-    async with run_api(websocket_lifetime=2.0) as server, open_websocket(server.app) as client:
+    async with run_api(websocket_lifetime=2.0, keep_streams=0) as server, open_websocket(server.app) as client:
         gate = hold_reply(server)
         client.send_create()
         await wait_reached(gate)

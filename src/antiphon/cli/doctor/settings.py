@@ -32,10 +32,12 @@ _CREATED_ON_DEMAND = {"cache_dir"}  # folders that the server creates
 EXTRA_PACKAGES = {
     "postgres": "asyncpg",
     "redis": "redis",
+    "s3": "obstore",
     "mcp": "mcp",
     "web": "trafilatura",
     "files": "pypdf",
     "lark": "llguidance",
+    "numpy": "numpy",
     "harmony": "openai_harmony",
     "tracing": "opentelemetry.sdk",
 }
@@ -157,6 +159,7 @@ def _find_needed_extras(config: Config) -> dict[str, str]:
     reasons = [
         ("postgres", "--store", store.startswith(("postgres://", "postgresql://"))),
         ("redis", "--live", config.storage.live is not None),
+        ("s3", "--files", (config.storage.files or "").startswith("s3://")),
         ("mcp", "An MCP server", bool(config.tools.mcp or config.tools.mcp_server)),
         ("web", "--web-search-url", config.web_search.url is not None),
         ("harmony", "--harmony", config.inference.harmony or any(spec.harmony for spec in config.inference.engines)),

@@ -117,7 +117,7 @@ class Emitter:
         self._calls: _Calls = {}
         self._server_items: _ServerItems = {}
         self._ids: dict[int, str] = {}
-        self._unsent_events: EventList = []  # events of a `feed` that raised; sent with the end
+        self._unsent_events: EventList = []  # events that were not emitted; sent with the end
         self._state_before_end: tuple[Any, ...] = ()  # for `replace_end`
 
     @property
@@ -201,6 +201,10 @@ class Emitter:
         out = part.take(texts, self._sequence_number)
         self._sequence_number += len(out)
         return out if opening is None else opening + out
+
+    def send_with_end(self, events: EventList) -> None:
+        """Send events that `feed` returned, but that were not emitted, with those of the end."""
+        self._unsent_events += events
 
     def finish(self, ending: ResponseEnding, usage: Usage | None, at: int) -> EventList:
         fault = None if ending.error is None else to_logged_error(ending.error)

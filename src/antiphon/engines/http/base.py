@@ -16,12 +16,19 @@ from msgspec.structs import replace
 from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Json, ParserChoice, TextPrompt, TokenPrompt
 from antiphon.core.stop_strings import StopStringCutter
 from antiphon.engines.base import Capabilities, ChunkSink, Model, PromptLevel, PushStream, min_limit
-from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EngineTimeouts, EventStream
+from antiphon.engines.client import (
+    DECODE_ERRORS,
+    EngineClient,
+    EngineHttpError,
+    EngineTimeouts,
+    EventStream,
+    NotAStream,
+)
 from antiphon.engines.connection import ConnectionLost, EngineAddress, ResponseInterrupted
 from antiphon.engines.http.body import ChatBody, FieldNames, RawBody
 from antiphon.engines.http.endpoints import BodyBuilder, EngineEndpoint, ResponseReader
 from antiphon.engines.http.engine_url import parse_engine_url
-from antiphon.engines.http.error_mapping import map_http_error
+from antiphon.engines.http.error_mapping import find_error, map_http_error, map_stream_error
 from antiphon.engines.http.fields import CHAT_FIELDS, RAW_FIELDS, Column, supported_fields, unsupported_reasons
 from antiphon.engines.http.health_monitor import HealthMonitor, Probe, ProbeClient, ProbedCapabilities
 from antiphon.engines.http.readers import wire
@@ -401,6 +408,8 @@ class HttpEngine(HttpTasks):
         """
         if isinstance(error, EngineHttpError):
             return map_http_error(error, self._label, model)
+        if isinstance(error, NotAStream) and (reported := find_error(error.body)) is not None:
+            return map_stream_error(self._label, reported)
         if isinstance(error, ConnectionLost | Unavailable):
             self._monitor.probe_soon()
         return self._redact_error(error)

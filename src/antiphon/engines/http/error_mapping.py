@@ -83,6 +83,11 @@ def _get_field(error: Any, name: str) -> Any:
     return error.get(name) if isinstance(error, dict) else None
 
 
+def find_error(body: bytes) -> Any:
+    """Return the error object in the body of a successful response; None if there is none."""
+    return _get_field(_decode_or_none(body), "error")
+
+
 def error_text(body: bytes) -> str:
     """Return the message in the body of an error response."""
     return _extract_text(_decode_or_none(body))

@@ -16,6 +16,7 @@ from msgspec import Struct
 PR_SET_PDEATHSIG = 1
 CPU_BATCH_PER_THREAD = 8
 MIN_BATCH = 16
+EMBEDDING_NICENESS = 10  # vector stores are indexed in the background: answers come first
 GPU_BATCH = 512
 LOG_ERRORS_ONLY = 1
 PROMPT_CACHE_MIB = 256  # for prompts that lost their slot; llama.cpp's default is 8 GiB
@@ -39,6 +40,8 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
 def main() -> None:
     launch = msgspec.json.decode(sys.stdin.buffer.readline(), type=LaunchSpec)
     _exit_with_parent(launch.parent)
+    if launch.pooling is not None:
+        os.nice(EMBEDDING_NICENESS)
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of native code goes to the log
     os.putenv("OMP_WAIT_POLICY", "passive")  # before libgomp is loaded: spinning threads would starve other processes

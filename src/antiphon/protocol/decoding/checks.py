@@ -21,16 +21,19 @@ from antiphon.errors import (
 from antiphon.limits import Limits
 from antiphon.protocol.schemas.vetting import SchemaVetter
 from antiphon.protocol.types import items as it
+from antiphon.protocol.types.filters import MAX_FILTER_DEPTH, MAX_FILTER_NODES, AndFilter, Filter, OrFilter
 from antiphon.protocol.types.items import InputItem, Message
 from antiphon.protocol.types.parts import InputFile, InputImage, MessagePart, Screenshot, ToolOutputPart
 from antiphon.protocol.types.request import CreateResponse, SharedFields
 from antiphon.protocol.types.response import JsonSchemaFormat, StructuralTagFormat
 from antiphon.protocol.types.tools import (
     CustomTool,
+    FileSearchTool,
     FunctionTool,
     GrammarInput,
     Json,
     NamespaceTool,
+    RankingOptions,
     Tool,
     ToolSearchTool,
 )
@@ -70,6 +73,8 @@ class ToolChecks:
         elif isinstance(tool, ToolSearchTool) and tool.parameters is not UNSET:
             self._vetter.vet(tool.parameters, f"{param}.parameters")
             _check_object_schema(tool.parameters, f"{param}.parameters")
+        elif isinstance(tool, FileSearchTool):
+            _check_file_search(tool, param)
         elif isinstance(tool, NamespaceTool):
             _check_name(tool.name, param)
             self._add(len(tool.tools), f"{param}.tools")
@@ -81,6 +86,34 @@ class ToolChecks:
             self._vetter.vet_pattern(grammar.definition, param)
         elif len(grammar.definition) > self._limits.schema_bytes:
             raise InvalidValue(f"'{param}' has more than {self._limits.schema_bytes} characters.", param=param)
+
+
+def _check_file_search(tool: FileSearchTool, param: str) -> None:
+    if not tool.vector_store_ids:
+        raise invalid_value(f"{param}.vector_store_ids", "at least one vector store is needed")
+    if len(tool.vector_store_ids) > _MAX_SEARCHED_STORES:
+        raise invalid_value(f"{param}.vector_store_ids", f"at most {_MAX_SEARCHED_STORES} vector stores are searched")
+    check_filter(tool.filters, f"{param}.filters")
+    check_ranking(tool.ranking_options, f"{param}.ranking_options")
+
+
+def check_ranking(options: RankingOptions, param: str) -> None:
+    weights = options.hybrid_search
+    if weights and not (weights.embedding_weight or weights.text_weight):
+        raise invalid_value(f"{param}.hybrid_search", "one of the weights must be greater than 0")
+
+
+def check_filter(filters: Filter | None, param: str) -> None:
+    """Raise if a filter is nested too deeply or has too many parts."""
+    level: list[Filter] = [] if filters is None else [filters]
+    depth = count = 0
+    while level:
+        depth, count = depth + 1, count + len(level)
+        if depth > MAX_FILTER_DEPTH or count > MAX_FILTER_NODES:
+            raise invalid_value(
+                param, f"at most {MAX_FILTER_NODES} filters are allowed, nested {MAX_FILTER_DEPTH} levels deep"
+            )
+        level = [part for one in level if isinstance(one, AndFilter | OrFilter) for part in one.filters]
 
 
 def _check_object_schema(schema: Json, param: str) -> None:
@@ -99,6 +132,7 @@ def _check_name(name: str, param: str) -> None:
 
 Check = Callable[[CreateResponse, Limits], None]
 
+_MAX_SEARCHED_STORES = 100  # by one file_search tool
 _MAX_SHOWN_CHARS = 64  # limit for values of the client in error messages
 _SCHEMA_KEYS = frozenset({"schema", "json_schema"})  # keys of a structural tag that hold a schema
 _CHECKED_ITEMS = frozenset(
@@ -162,16 +196,16 @@ def check_output(output: str | list[ToolOutputPart], param: str) -> None:
             _check_part(part, f"{param}[{index}]")
 
 
-def check_metadata(metadata: Mapping[str, str | None], limits: Limits) -> None:
+def check_metadata(metadata: Mapping[str, str | None], limits: Limits, param: str = "metadata") -> None:
     if len(metadata) > limits.metadata_pairs:
-        raise invalid_value("metadata", f"at most {limits.metadata_pairs} pairs are allowed")
+        raise invalid_value(param, f"at most {limits.metadata_pairs} pairs are allowed")
     for key, value in metadata.items():
         if not 0 < len(key) <= limits.metadata_key:
-            raise invalid_value("metadata", f"a key has 1 to {limits.metadata_key} characters")
+            raise invalid_value(param, f"a key has 1 to {limits.metadata_key} characters")
         if len(value or "") > limits.metadata_value:
-            raise invalid_value(f"metadata.{key}", f"a value has at most {limits.metadata_value} characters")
+            raise invalid_value(f"{param}.{key}", f"a value has at most {limits.metadata_value} characters")
         if "\0" in key or "\0" in (value or ""):
-            raise invalid_value("metadata", "NUL characters are not allowed")
+            raise invalid_value(param, "NUL characters are not allowed")
 
 
 def check_conversation_id(conversation_id: str, param: str) -> None:

@@ -114,6 +114,8 @@ def _normalise_tools(holder: Json) -> None:
             _unnest(tool, "function")
         elif kind == "namespace":
             _normalise_tools(tool)
+        elif kind == "file_search":
+            _drop_nulls_in([tool.get("ranking_options")])
 
 
 def _unnest(value: Json, name: str) -> None:

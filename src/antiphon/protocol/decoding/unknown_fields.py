@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec.inspect as types
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from antiphon.errors import InvalidValue, invalid_value
 from antiphon.limits import Limits
@@ -181,14 +182,15 @@ class TypeMapBuilder:
 
     def _build_struct(self, kind: types.StructType) -> TypeMap:
         if kind.cls not in self._built:
+            fields: dict[str, TypeMap | None] = {}
+            self._built[kind.cls] = type_map = TypeMap(fields=fields)  # before its fields, since types may be recursive
             effective = [field for field in kind.fields if field.encode_name not in _INEFFECTIVE_FIELDS]
-            fields = {field.encode_name: self.build(field.type, field.encode_name) for field in effective}
+            fields |= {field.encode_name: self.build(field.type, field.encode_name) for field in effective}
             fields |= {name: _INEFFECTIVE_LEVEL for tag, name in _INEFFECTIVE_LEVELS if tag == kind.tag}
             if kind.tag_field is not None:
                 fields[kind.tag_field] = None
                 self.kinds[kind.tag_field].add(types.LiteralType)
-            plain = frozenset(name for name, type_map in fields.items() if type_map is None)
-            self._built[kind.cls] = TypeMap(fields=fields, plain=plain)
+            force_setattr(type_map, "plain", frozenset(name for name, child in fields.items() if child is None))
         return self._built[kind.cls]
 
     def _build_union(self, kind: types.UnionType, name: str) -> TypeMap | None:

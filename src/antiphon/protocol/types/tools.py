@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from antiphon.protocol.types.filters import Filter
 from antiphon.protocol.types.parts import Int64, Tagged
 
 Json = dict[str, Any]
@@ -185,22 +186,28 @@ class WebSearchPreviewTool20250311(WebSearchTool, tag="web_search_preview_2025_0
     pass
 
 
+Ranker = Literal["auto", "default-2024-11-15", "none"]  # none: by embeddings only
+Weight = Annotated[float, Meta(ge=0)]
+
+
 class HybridWeights(Struct, kw_only=True):
-    embedding_weight: float
-    text_weight: float
+    embedding_weight: Weight
+    text_weight: Weight
 
 
 class RankingOptions(Struct, kw_only=True):
-    ranker: str | UnsetType = UNSET
-    score_threshold: float | UnsetType = UNSET
+    ranker: Ranker = "auto"
+    score_threshold: Annotated[float, Meta(ge=0, le=1)] = 0.0
     hybrid_search: HybridWeights | UnsetType = UNSET
 
 
 class FileSearchTool(Tagged, tag="file_search", kw_only=True):
+    """A search in vector stores. OpenAI echoes the defaults."""
+
     vector_store_ids: list[str]
-    max_num_results: Annotated[int, Meta(ge=1, le=50)] | UnsetType = UNSET
-    filters: Json | UnsetType = UNSET
-    ranking_options: RankingOptions | UnsetType = UNSET
+    max_num_results: Annotated[int, Meta(ge=1, le=50)] = 20
+    filters: Filter | None = None
+    ranking_options: RankingOptions = field(default_factory=RankingOptions)
 
 
 class CodeInterpreterTool(Tagged, tag="code_interpreter", kw_only=True):

@@ -138,7 +138,7 @@ class LimitSet:
 class Charge(Struct, eq=False):
     """The charge of one request. `leave` settles it when everything that was started for the request has ended."""
 
-    _budgets: tuple[Budget, ...]
+    budgets: tuple[Budget, ...]
     _clock: Callable[[], float]
     _estimate: float  # tokens that the budgets were charged with
     key: str
@@ -149,7 +149,7 @@ class Charge(Struct, eq=False):
         """Charge the actual tokens instead of the estimate, which remains charged if they are unknown (None)."""
         if tokens is not None:
             now, estimate = self._clock(), 0.0 if self._is_settled else self._estimate
-            for budget in self._budgets:
+            for budget in self.budgets:
                 if (meter := budget.tokens) is not None:
                     meter.take(
                         tokens
@@ -168,7 +168,7 @@ class Charge(Struct, eq=False):
             return
         if not self._is_settled:
             self.spend(0)
-        for budget in self._budgets:
+        for budget in self.budgets:
             budget.running -= 1
 
 
@@ -180,6 +180,12 @@ def estimate_request_tokens(size: int) -> float:
 def charged_key() -> str:
     """Return the id of the key that the current task is charged to."""
     return "" if (charge := CURRENT_CHARGE.get()) is None else charge.key
+
+
+def get_concurrency_limit() -> int:
+    """Return how many responses the caller of the current task may run at once; 0: unlimited."""
+    budgets = () if (charge := CURRENT_CHARGE.get()) is None else charge.budgets
+    return min((budget.max_running for budget in budgets if budget.max_running), default=0)
 
 
 def spend(tokens: int | None) -> None:

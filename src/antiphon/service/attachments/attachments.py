@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from antiphon.admission import Admission
 from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_base64, read_data_url, to_data_url
-from antiphon.core.documents import clean_name, fence_text, is_archive, is_pdf
+from antiphon.core.documents import clean_name, fence_text
 from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.errors import (
@@ -32,7 +32,8 @@ from antiphon.render.content import (
     FileAttachment,
     ImageAttachment,
 )
-from antiphon.service.attachments.documents import Documents, TtlCache
+from antiphon.service.attachments.text_extraction import ExtractionBounds, ExtractionFailed, TextExtractor, is_parsed
+from antiphon.service.attachments.ttl_cache import TtlCache
 
 MissingSources = Mapping[AttachmentSource, AttachmentRequest]
 
@@ -62,7 +63,11 @@ class Attachments:
         )
         self._file_limits = FetchLimits(bytes=self._limits.file_bytes, seconds=timeout)
         self._load_stored_file = load_stored
-        self._documents = Documents(self._limits)
+        self._extractor = TextExtractor(
+            ExtractionBounds(
+                pages=self._limits.file_pages, characters=self._limits.file_characters, seconds=15.0, children=2
+            )
+        )
         self._cache = TtlCache()
         self._admission = Admission(_MAX_REQUESTS, _MAX_WAITING)
 
@@ -138,34 +143,46 @@ class Attachments:
         return image
 
     async def _load_file(self, tenant: str, source: FileAttachment, param: str) -> str:
-        if source.file_id is not None:
-            name, body = await self._load_stored(tenant, source.file_id, self._limits.file_bytes, param)
-            return fence_text(clean_name(source.name or name), await self._read_inline(tenant, body, param))
-        if source.url is None:
-            data = source.data
+        if source.url is not None:
+            name = source.name or _file_name(source.url)
+            text = await self._read_url(tenant, source.url, param)
+        elif source.file_id is not None:
+            stored_name, body = await self._load_stored(tenant, source.file_id, self._limits.file_bytes, param)
+            name = source.name or stored_name
+            text = await self._read_body(tenant, name, body, param)
+        else:
+            name, data = source.name, source.data
             body = await run_sized(len(data), _decode_data, data, self._limits.file_bytes, param)
-            return fence_text(clean_name(source.name), await self._read_inline(tenant, body, param))
-        name = clean_name(source.name or _file_name(source.url))
-        key = (tenant, "file", source.url)
+            text = await self._read_body(tenant, name, body, param)
+        return fence_text(clean_name(name), text)
+
+    async def _read_url(self, tenant: str, url: str, param: str) -> str:
+        key = (tenant, "file", url)
         text = self._cache.get(key)
         if text is None:
-            fetched = await self._egress.fetch(source.url, param, self._file_limits)
-            text = await self._documents.extract_text(fetched.body, param)
+            fetched = await self._egress.fetch(url, param, self._file_limits)
+            text = await self._extract(_file_name(url), fetched.body, param)
             self._cache.put(key, text)
-        return fence_text(name, text)
+        return text
 
-    async def _read_inline(self, tenant: str, body: bytes, param: str) -> str:
-        """Extract the text of inline data; PDFs and office documents are cached, since every turn of a conversation
-        sends them again.
+    async def _read_body(self, tenant: str, name: str, body: bytes, param: str) -> str:
+        """Extract the text of a body. What a parser extracts is cached, since every turn of a conversation sends it
+        again.
         """
-        if not (is_pdf(body) or is_archive(body)):
-            return await self._documents.extract_text(body, param)
+        if not is_parsed(name, body):
+            return await self._extract(name, body, param)
         key = (tenant, "data", await run_sized(len(body), _digest, body))
         text = self._cache.get(key)
         if text is None:
-            text = await self._documents.extract_text(body, param)
+            text = await self._extract(name, body, param)
             self._cache.put(key, text)
         return text
+
+    async def _extract(self, name: str, body: bytes, param: str) -> str:
+        try:
+            return await self._extractor.extract_text(name, body)
+        except ExtractionFailed as failed:
+            raise InvalidFile(failed.message, param=param) from None
 
     def _check_counts(self, missing: MissingSources) -> None:
         limits = self._limits

@@ -1,41 +1,40 @@
-"""Child process that reads a PDF or an office document from stdin and writes its text, or its fault, as JSON to stdout.
+"""Child process that reads a PDF, an office document or HTML from stdin and writes its text, or its fault, to stdout.
 
 It runs with time and memory limits that the operating system enforces. Any exception of a parser ends it.
 """
 
 import json
-import os
-import resource
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from io import BytesIO
 from zipfile import BadZipFile, ZipFile
 
+from antiphon.child_limits import limit_resources
 from antiphon.core.documents import is_archive
-from antiphon.service.attachments.office_text import (
-    Section,
-    UnreadableDocument,
-    extract_office_text,
-)
-
-_MAX_MEMORY = 1024 * 1024 * 1024
+from antiphon.service.attachments.html_text import extract_html_text
+from antiphon.service.attachments.office_text import Section, UnreadableDocument, extract_office_text
 
 
 def main() -> None:
-    pages, characters, seconds = map(int, sys.argv[1:4])
-    _set_limits(seconds)
-    body = BytesIO(sys.stdin.buffer.read())
+    kind = sys.argv[1]
+    pages, characters, seconds = map(int, sys.argv[2:5])
+    limit_resources(seconds)
+    body = sys.stdin.buffer.read()
     try:
-        sections = _read_office(body) if is_archive(body.getvalue()) else _read_pages(body, pages)
-        report = {"text": "\n\n".join(_bound(sections, characters))}
+        report = {"text": "\n\n".join(_bound(_read(kind, body, pages), characters))}
     except _DocumentFault as fault:
         report = {"fault": str(fault)}
-    sys.stdout.write(json.dumps(report))
+    sys.stdout.buffer.write(json.dumps(report, ensure_ascii=False).encode())
 
 
 class _DocumentFault(Exception):
     """A fault for which the parent process has a message."""
+
+
+def _read(kind: str, body: bytes, pages: int) -> Iterator[Section]:
+    if kind == "html":
+        return iter([("", extract_html_text(body.decode()))])
+    return _read_office(BytesIO(body)) if is_archive(body) else _read_pages(BytesIO(body), pages)
 
 
 def _bound(sections: Iterator[Section], characters: int) -> Iterator[str]:
@@ -50,13 +49,6 @@ def _bound(sections: Iterator[Section], characters: int) -> Iterator[str]:
         yield f"[{title}]\n{text}" if title else text
     if not found:
         raise _DocumentFault("empty")
-
-
-def _set_limits(seconds: int) -> None:
-    os.nice(10)
-    for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, _MAX_MEMORY), (resource.RLIMIT_CORE, 0)):
-        with suppress(ValueError, OSError):  # not every system supports every limit
-            resource.setrlimit(kind, (limit, limit))
 
 
 def _read_office(body: BytesIO) -> Iterator[Section]:

@@ -73,6 +73,7 @@ class Models:
         """`on_wait` is called with the seconds that each request waited for its model."""
         self._engines = engines
         self._on_wait = on_wait
+        self.on_queued: Callable[[Admission], None] | None = None  # called when a request has to wait for its model
         self._naming = naming or ModelNaming(served=tuple(served), accept_any=accept_any)
         self._queue = queue
         self._lanes: dict[str, _ModelLane] = {}
@@ -168,7 +169,8 @@ class Models:
         lane = self._lanes.get(name)
         if lane is None:
             self._drop_empty_lanes()
-            lane = self._lanes[name] = _ModelLane(Admission(capabilities.slots, self._queue, self._on_wait), served)
+            admission = Admission(capabilities.slots, self._queue, self._on_wait, self.on_queued)
+            lane = self._lanes[name] = _ModelLane(admission, served)
         admission = lane.admission
         if admission.slots != capabilities.slots:
             admission.resize(capabilities.slots)

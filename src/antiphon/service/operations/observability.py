@@ -26,6 +26,7 @@ from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
+from antiphon.service.vector_stores.ingestion import Ingestion
 
 T = TypeVar("T")
 _TRACER_MODULE = "antiphon.observe.tracing"
@@ -48,6 +49,7 @@ class ServerParts(Protocol):
     shared_limits: SharedRateLimits | None
     egress: EgressClient
     probe: StoreProbe
+    ingestion: Ingestion
 
 
 class Observability:
@@ -174,6 +176,8 @@ def _add_store_gauges(registry: Registry, parts: ServerParts) -> None:
     gauge("antiphon_store_up", "Whether the store answers.", read=probe.healthy, merge_mode="least")
     size = "Bytes in the store, of all tenants; updated once a minute."
     gauge("antiphon_store_bytes", size, read=lambda: probe.size[0], merge_mode="most")
+    indexing = "Files of vector stores that this process indexes now."
+    gauge("antiphon_vector_files_indexing", indexing, read=parts.ingestion.__len__)
     count = "Responses in the store, of all tenants; updated once a minute."
     gauge("antiphon_store_responses", count, read=lambda: probe.size[1], merge_mode="most")
 

@@ -28,6 +28,7 @@ _DEFAULT_BYTES, _DEFAULT_BYTES_IN_MEMORY = 10 * 1024**3, 512 * 1024**2  # per te
 _MAX_ENTRIES_DUE = 256  # responses until the next sweep, whatever the limit
 
 _SWEEPS_PER_SEARCH = 60  # between two searches for content without a row
+_PURGED_CHUNKS = 200  # chunks of vector stores that are deleted in one transaction
 _ORPHAN_SECONDS = 3600.0  # age from which content without a row was left by a crash
 
 _INTERVAL = 1.0  # seconds between a result and the next probe
@@ -89,7 +90,9 @@ def _bytes_until_sweep(bounds: RetentionBounds) -> int | None:
 
 
 class FileSweeper:
-    """Deletes expired files and uploads, and content that a crash left without a row."""
+    """Deletes expired files, uploads and vector stores, and what no row refers to: content that a crash left, and the
+    chunks of files that have left their vector store.
+    """
 
     def __init__(self, store: Store, contents: ContentStore) -> None:
         self._store = store
@@ -110,6 +113,10 @@ class FileSweeper:
     async def expire(self) -> None:
         while unused := await self._store.expire_files():
             await self._contents.delete(unused)
+        while await self._store.expire_vector_stores():
+            pass
+        while await self._store.purge_vector_chunks(_PURGED_CHUNKS):
+            pass
 
     async def delete_unused(self, before: float) -> None:
         """Delete content that was written before a time and that no row refers to."""

@@ -1,50 +1,74 @@
-"""Responses that run in this process: their slots, their cost, and what followers see of them.
+"""Responses that run in this process: their slots, their cost, what followers see of them, and those without a reader.
 
-A direct run is driven by its own client, without a task or a queue in between: the path of most requests. Its end is
-stored before it is emitted. Closing the source before that cancels the run; if its row was already written, the end is
-stored in the background. Followers see its log without its end until that end is stored. A detached run
-(service/runs/detached_run.py) decides itself how much is visible.
+A direct run (service/runs/direct_run.py) is driven for its own client, a detached run (service/runs/detached_run.py)
+for any number of readers.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
 
 from msgspec import Struct
 
+from antiphon.admission import Admission
 from antiphon.agent.completion_run import CompletionRun
-from antiphon.agent.run import EventSink, Run
-from antiphon.core.emitter.emitter import Emitter, EventLog
-from antiphon.core.emitter.event_log import FOLD_BATCH, LogEntry, RunEnded
+from antiphon.agent.run import Run
+from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import TokenCounts
 from antiphon.errors import AntiphonError, Busy
 from antiphon.observe import Metrics
 from antiphon.observe.logs import LOG_CONTEXT
-from antiphon.protocol.decoding.codec import encode
-from antiphon.protocol.types.response import Response
-from antiphon.service.access.charges import CURRENT_CHARGE
+from antiphon.service.access.charges import CURRENT_CHARGE, get_concurrency_limit
 from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse
+from antiphon.stores.base import StoredResponse
 
 
 class ActiveRun:
-    """A response that runs here and may have followers."""
+    """A response that runs here and may have followers. `owned_row` is None for a response that is not stored."""
 
-    def __init__(self, tenant: str, opening: Response, obfuscates: bool, log: EventLog) -> None:
+    def __init__(self, tenant: str, planned: PlannedResponse, emitter: Emitter, owned_row: OwnedRow | None) -> None:
+        assert emitter.log is not None
         self.tenant = tenant
-        self.opening = opening
-        self.obfuscates = obfuscates
-        self.log = log
+        self.opening = planned.opening
+        self.obfuscates = planned.obfuscates
+        self.log = emitter.log
+        self.owned_row = owned_row
+        self.run: Run  # set by subclasses
         self.visible_lists = 0  # lists of the log that followers may see
         self.is_over = False  # nothing more becomes visible
         self.outcome: bytes | AntiphonError | None = None  # set when over; None: read it from the store
+        self.unread_runs: UnreadRuns | None = None  # None: the run does not depend on its readers
+        self.max_unread = get_concurrency_limit()  # runs without a reader that the tenant may have; 0: unlimited
+        self._readers = 0
         self._changed: asyncio.Event | None = None
 
     def attach(self) -> None:
-        """Add a follower."""
+        """Add a reader."""
+        self._readers += 1
+        if self.unread_runs is not None:
+            self.unread_runs.remove(self)
 
     def detach(self) -> None:
-        """Remove a follower."""
+        """Remove a reader."""
+        self._readers -= 1
+        if self.unread_runs is not None and not self._readers and self.run.ended_at is None:
+            self.unread_runs.add(self)
+
+    def cancel(self) -> None:
+        """End the run as cancelled. Callers wait until it is over to see that done."""
+        raise NotImplementedError
+
+    def get_echo_delay(self) -> float:
+        """Return the seconds for which a notification may be an echo of the run's own write."""
+        return 0.0
+
+    def should_verify(self) -> bool:
+        """Whether a notification requires a check that this process still owns the response."""
+        return self.owned_row is not None and self.owned_row.fence > 0 and self.run.ended_at is None
+
+    def verify_ownership(self, row: StoredResponse | None) -> None:
+        """Compare ownership with the row in the store."""
+        if self.owned_row is not None and self.run.ended_at is None:
+            self.owned_row.verify(row)
 
     def set_visible(self, lists: int) -> None:
         self.visible_lists = lists
@@ -70,38 +94,49 @@ class ActiveRun:
             await self._changed.wait()
 
 
-class ClientDrivenRun(ActiveRun):
-    """A run that its own client drives. To save the cost, its log reports growth only to attached followers."""
+class UnreadRuns:
+    """Foreground runs without a reader. Each one is cancelled after `seconds`, or earlier if others need its slot."""
 
-    def __init__(self, tenant: str, planned: PlannedResponse, emitter: Emitter) -> None:
-        assert emitter.log is not None
-        super().__init__(tenant, planned.opening, planned.obfuscates, emitter.log)
-        self._emitter = emitter
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timers: dict[ActiveRun, asyncio.TimerHandle] = {}  # the oldest first
 
-    def attach(self) -> None:
-        if not isinstance(self.log, _ObservedLog) and not self.is_over:
-            self.log = self._emitter.log = _ObservedLog(self.log, self._on_growth)
-            self._on_growth()
+    def add(self, run: ActiveRun) -> None:
+        """Keep a run that has lost its last reader. A tenant has no more of them than it may have responses at once."""
+        if not self._seconds:
+            run.cancel()
+            return
+        own = [other for other in self._timers if other.tenant == run.tenant]
+        if run.max_unread and len(own) >= run.max_unread:
+            self._cancel(own[0])
+        self._timers[run] = asyncio.get_running_loop().call_later(self._seconds, self._cancel, run)
 
-    def end(self) -> None:
-        self.visible_lists = len(self.log)
-        super().end()
+    def remove(self, run: ActiveRun) -> None:
+        """Forget a run that has a reader again, or has ended."""
+        if (timer := self._timers.pop(run, None)) is not None:
+            timer.cancel()
 
-    def _on_growth(self) -> None:
-        last = self.log[-1] if self.log else ()
-        self.set_visible(len(self.log) - (len(last) == 1 and type(last[0]) is RunEnded))
+    def cancel_oldest(self) -> bool:
+        """Cancel the oldest run. Returns False if there is none."""
+        for run in self._timers:
+            self._cancel(run)
+            return True
+        return False
 
+    def make_room(self, admission: Admission) -> None:
+        """Cancel the runs that wait for one of these slots and the oldest one that has one: a request needs a slot."""
+        has_cancelled = False
+        for run in [*self._timers]:
+            ticket = run.run.stream.ticket
+            if ticket is None or ticket.admission is not admission:
+                continue
+            if ticket.is_waiting or (ticket.running and not has_cancelled):
+                has_cancelled = has_cancelled or ticket.running
+                self._cancel(run)
 
-class _ObservedLog(list[Sequence[LogEntry]]):
-    """A log that calls back when it grows."""
-
-    def __init__(self, entries: EventLog, on_growth: Callable[[], None]) -> None:
-        super().__init__(entries)
-        self._on_growth = on_growth
-
-    def append(self, entries: Sequence[LogEntry], /) -> None:
-        super().append(entries)
-        self._on_growth()
+    def _cancel(self, run: ActiveRun) -> None:
+        self.remove(run)
+        run.cancel()
 
 
 class RunSlot(Struct, eq=False):
@@ -132,22 +167,26 @@ class RunSlot(Struct, eq=False):
             if active_runs.by_id.get(active.opening.id) is active:  # not a later attempt at the same response
                 del active_runs.by_id[active.opening.id]
             active.end()
+            self.active = None  # break the reference cycle run → slot → active run
 
 
 class ActiveRuns:
     """All responses that run here, by id. A tenant without a running response is admitted even above the limit."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, unread_seconds: float = 0.0) -> None:
+        """`unread_seconds`: how long a foreground run continues without a reader."""
         self._limit = limit
+        self.unread = UnreadRuns(unread_seconds)
         self.slots: set[RunSlot] = set()
         self.tenant_counts: dict[str, int] = {}  # running responses by tenant
         self.by_id: dict[str, ActiveRun] = {}
 
     def acquire(self, tenant: str = "", is_exempt: bool = False) -> RunSlot:
-        """Acquire a slot, before the response is stored. Raises Busy at the limit. `is_exempt`: for work that has its
-        own limit.
+        """Acquire a slot, before the response is stored. At the limit a run without a reader gives way, or Busy is
+        raised. `is_exempt`: for work that has its own limit.
         """
-        if len(self.slots) >= self._limit and tenant in self.tenant_counts and not is_exempt:
+        is_full = len(self.slots) >= self._limit and tenant in self.tenant_counts and not is_exempt
+        if is_full and not self.unread.cancel_oldest():
             raise Busy("Too many responses are running. Try again later.", retry_after=1.0)
         self.slots.add(slot := RunSlot(self, tenant))
         self.tenant_counts[tenant] = self.tenant_counts.get(tenant, 0) + 1
@@ -156,83 +195,6 @@ class ActiveRuns:
     def find(self, tenant: str, response_id: str) -> ActiveRun | None:
         active = self.by_id.get(response_id)
         return active if active is not None and active.tenant == tenant else None
-
-
-class DirectRun:
-    """Source of a client-driven run.
-
-    `owned_row` is None for a response that is not stored. The row is already written if other clients may know the id.
-    """
-
-    __slots__ = ("_emitter", "_owned_row", "_slot", "_store_end", "run")
-
-    def __init__(
-        self,
-        slot: RunSlot,
-        tenant: str,
-        planned: PlannedResponse,
-        owned_row: OwnedRow | None,
-        on_end: Callable[[Run], None],
-    ) -> None:
-        self._slot = slot
-        self._owned_row = owned_row
-        self._emitter = emitter = planned.make_emitter(None if owned_row is None else [])
-        self._store_end = None
-        if owned_row is not None:
-            emitter.fold_threshold = FOLD_BATCH
-            self._store_end = _StoreEnd(owned_row, slot, emitter)
-        self.run = slot.run = Run(planned.call, emitter, on_end, self._store_end, planned.multi_turn)
-        if owned_row is not None and owned_row.fence:
-            owned_row.on_lost = lambda: self.run.interrupt(owned_row.make_lost_error())
-            planned.set_fence(owned_row.fence)
-            slot.register(ClientDrivenRun(tenant, planned, emitter))
-
-    @property
-    def waits(self) -> bool:
-        return self.run.waits
-
-    def begin(self) -> None:
-        """Return at once: the first event is the created response."""
-
-    def drive(self, emit: EventSink) -> Coroutine[Any, Any, None]:
-        return self.run.drive(emit)
-
-    async def result(self) -> bytes:
-        run = self.run
-        await run.drive(None)
-        if run.error is not None:
-            raise run.error
-        return encode(self._emitter.last_response) if self._store_end is None else self._store_end.body
-
-    def close(self) -> None:
-        if self.run.ended_at is None:
-            self.run.cancel()
-        owned_row = self._owned_row
-        if owned_row is None or owned_row.ended or owned_row.lost or not owned_row.fence:
-            self._slot.release()
-        else:
-            owned_row.end_in_background(self.run.response, self.run.log, self._slot.release)
-        if owned_row is not None:
-            owned_row.on_lost = None
-
-
-class _StoreEnd(Struct, eq=False):
-    """Stores the end of a run.
-
-    It references neither the run nor its driver, except through the slot, which drops the run when released: a
-    reference cycle would be left to the garbage collector, which costs more than everything else about storing.
-    """
-
-    _owned_row: OwnedRow
-    _slot: RunSlot
-    _emitter: Emitter
-    body: bytes = b""
-
-    async def __call__(self, run: Run) -> None:
-        emitter = self._emitter
-        assert emitter.log is not None
-        self.body = await self._owned_row.end(emitter.last_response, emitter.log)
-        self._slot.release()
 
 
 def record_run(metrics: Metrics, run: Run | CompletionRun) -> None:

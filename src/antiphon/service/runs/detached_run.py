@@ -17,7 +17,6 @@ from typing import Literal
 from antiphon.agent.recovery import read_checkpoint
 from antiphon.agent.run import MultiTurn, Run
 from antiphon.config.areas import StorageSettings
-from antiphon.core.emitter.emitter import EventLog
 from antiphon.errors import AntiphonError, ServerRestarted, Unavailable
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.events import Event
@@ -25,7 +24,7 @@ from antiphon.service.persistence.live_updates import LiveWriter, retry_unavaila
 from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse
 from antiphon.service.runs.active_runs import ActiveRun
-from antiphon.stores.base import OwnershipLost, StoredResponse
+from antiphon.stores.base import OwnershipLost
 
 log = logging.getLogger(__name__)
 
@@ -35,71 +34,53 @@ _StopReason = Literal["cancelled", "handed over", "lost"]
 class DetachedRun(ActiveRun):
     """One run with its own task, writer and readers."""
 
+    owned_row: OwnedRow
+
     def __init__(
         self,
         tenant: str,
         planned: PlannedResponse,
-        owned_row: OwnedRow | None,
+        owned_row: OwnedRow,
         live_writer: LiveWriter | None,
         settings: StorageSettings,
         on_end: Callable[[Run], None],
     ) -> None:
         """`live_writer` is set for a background run. Takes ownership of the planned response and its row."""
-        entries: EventLog = []
-        super().__init__(tenant, planned.opening, planned.obfuscates, entries)
+        emitter = planned.make_emitter([])
+        super().__init__(tenant, planned, emitter, owned_row)
         self._planned = planned
         self._live_writer = live_writer
-        self._owned_row = owned_row
         self._settings = settings
-        self._run = Run(planned.call, planned.make_emitter(entries), on_end, self._store_end, planned.multi_turn)
+        self.run = Run(planned.call, emitter, on_end, self._store_end, planned.multi_turn)
         self._streams = planned.decoded.request.stream or isinstance(planned.multi_turn, MultiTurn)
         self._task: asyncio.Task[object] | None = None
         self._writer_task: asyncio.Task[None] | None = None
         self._stop_reason: _StopReason | None = None
         self._body: bytes | None = None
         self._unstored_error: Unavailable | None = None  # why an end that no reader has seen is not stored yet
-        self._readers = 0
-        self._timer: asyncio.TimerHandle | None = None
-        if self._owned_row is not None:
-            self._owned_row.on_lost = self.lose
-            planned.set_fence(self._owned_row.fence)
+        owned_row.on_lost = self.lose
+        planned.set_fence(owned_row.fence)
         if self._live_writer is not None:
-            self._run.wait_written = partial(self._live_writer.wait_written, self.log)
-
-    # ---- readers
-
-    def attach(self) -> None:
-        self._readers += 1
-        self._stop_timer()
-
-    def detach(self) -> None:
-        self._readers -= 1
-        if self._live_writer is not None or self._readers or self.is_over:
-            return
-        if self._settings.keep_streams:
-            self._timer = asyncio.get_running_loop().call_later(self._settings.keep_streams, self.cancel)
-        else:
-            self.cancel()
+            self.run.wait_written = partial(self._live_writer.wait_written, self.log)
 
     # ---- control
 
     def cancel(self) -> None:
-        """End the run as cancelled. Callers wait until it is over to see that done."""
         self._request_stop("cancelled")
 
     def interrupt(self, error: AntiphonError) -> None:
         """End the run as failed."""
         if self._task is None:  # a run notices an interrupt only while it is driven
-            asyncio.get_running_loop().call_soon(self._run.interrupt, error)
+            asyncio.get_running_loop().call_soon(self.run.interrupt, error)
         else:
-            self._run.interrupt(error)
+            self.run.interrupt(error)
 
     def lose(self) -> None:
         """Stop: another process owns the response now."""
         if self._live_writer is not None:
             self._request_stop("lost")
-        elif self._owned_row is not None:
-            self.interrupt(self._owned_row.make_lost_error())
+        else:
+            self.interrupt(self.owned_row.make_lost_error())
 
     def hand_over(self, error: AntiphonError) -> None:
         """Stop for a shutdown. A response that emitted nothing, or is between two turns, can run on another server."""
@@ -113,21 +94,11 @@ class DetachedRun(ActiveRun):
             self._request_stop("handed over")
 
     def get_echo_delay(self) -> float:
-        """Return the seconds for which a notification may be an echo of the run's own write."""
         return 0.0 if self._live_writer is None else self._live_writer.get_echo_seconds()
-
-    def should_verify(self) -> bool:
-        """Whether a notification requires a check that this process still owns the response."""
-        return self._owned_row is not None and self._owned_row.fence > 0 and self._run.ended_at is None
-
-    def verify_ownership(self, row: StoredResponse | None) -> None:
-        """Compare ownership with the row in the store."""
-        if self._owned_row is not None and self._run.ended_at is None:
-            self._owned_row.verify(row)
 
     # ---- life cycle
 
-    async def run(self) -> None:
+    async def execute(self) -> None:
         """Drive the run to its end; the body of its task."""
         self._task = asyncio.current_task()
         if self._live_writer is not None:
@@ -137,7 +108,6 @@ class DetachedRun(ActiveRun):
         try:
             await self._drive()
         finally:
-            self._stop_timer()
             if self._writer_task is not None:
                 self._writer_task.cancel()
                 await asyncio.wait([self._writer_task])
@@ -146,7 +116,7 @@ class DetachedRun(ActiveRun):
     async def _drive(self) -> None:
         try:
             if self._stop_reason is None:
-                await self._run.drive(self._on_events)
+                await self.run.drive(self._on_events)
                 return
         except asyncio.CancelledError:
             if self._stop_reason is None:  # cancelled from outside: everything is being torn down
@@ -163,23 +133,23 @@ class DetachedRun(ActiveRun):
 
     async def _finish_stopped(self, reason: _StopReason) -> None:
         if reason == "cancelled":
-            events = self._run.cancel()
+            events = self.run.cancel()
             try:
-                await self._store_end(self._run)
+                await self._store_end(self.run)
             finally:
                 self._on_events(events)
             return
         self._planned.leave()
-        self._run.abandon(reason)
-        if reason == "handed over" and self._owned_row is not None:
+        self.run.abandon(reason)
+        if reason == "handed over":
             await self._stop_writing()
-            await self._owned_row.release()
+            await self.owned_row.release()
 
     def _on_events(self, events: list[Event]) -> Awaitable[None] | None:
         """Token path: make the new events visible, or pass them to the live writer."""
         if self._unstored_error is not None:
             return None
-        if self._live_writer is None or self._is_stored():
+        if self._live_writer is None or self.owned_row.ended:
             self.set_visible(len(self.log))
             return None
         self._live_writer.note_growth(len(self.log))
@@ -187,12 +157,10 @@ class DetachedRun(ActiveRun):
 
     async def _store_end(self, run: Run) -> None:
         await self._stop_writing()
-        if (owned_row := self._owned_row) is None:
-            return
         # A foreground client waits for its terminal event; in the other cases there is time to retry.
         timeout = 0.0 if self._live_writer is None and self._stop_reason is None else self._settings.lease_seconds
         try:
-            self._body = await retry_unavailable(lambda: owned_row.end(run.response, self.log), timeout)
+            self._body = await retry_unavailable(lambda: self.owned_row.end(run.response, self.log), timeout)
         except Unavailable as error:
             if self._live_writer is not None or self._planned.decoded.request.stream:
                 raise
@@ -218,26 +186,17 @@ class DetachedRun(ActiveRun):
 
     def _set_outcome(self) -> None:
         """Set the outcome for readers that wait for the result, and release the row."""
-        has_ended = self._run.ended_at is not None
-        if has_ended and (self._live_writer is None or self._is_stored()):
-            self.outcome = self._unstored_error or self._run.error or self._body or encode(self._run.response)
-        if (owned_row := self._owned_row) is None:
-            return
+        has_ended = self.run.ended_at is not None
+        if has_ended and (self._live_writer is None or self.owned_row.ended):
+            self.outcome = self._unstored_error or self.run.error or self._body or encode(self.run.response)
+        owned_row = self.owned_row
         owned_row.forget()
         if has_ended and self._live_writer is None and not owned_row.ended and not owned_row.lost:
             # Readers have seen the end, so later readers must find the same in the store.
-            owned_row.end_in_background(self._run.response, self.log, lambda: None)
-
-    def _is_stored(self) -> bool:
-        return self._owned_row is not None and self._owned_row.ended
+            owned_row.end_in_background(self.run.response, self.log, lambda: None)
 
     def _request_stop(self, reason: _StopReason) -> None:
-        if self._stop_reason is None and self._run.ended_at is None:
+        if self._stop_reason is None and self.run.ended_at is None:
             self._stop_reason = reason
             if self._task is not None:
                 self._task.cancel()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -13,7 +13,7 @@ from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.persistence.live_updates import QUEUE, LiveWriter, Notifications, PriorLog
 from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse
-from antiphon.service.runs.active_runs import ActiveRuns, RunSlot
+from antiphon.service.runs.active_runs import ActiveRun, ActiveRuns, RunSlot
 from antiphon.service.runs.detached_run import DetachedRun
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.sql.store import Store
@@ -34,31 +34,34 @@ class DetachedRuns(ActiveRuns):
         on_end: Callable[[Run | CompletionRun], None],
         rate_limits: RateLimits | None = None,
     ) -> None:
-        super().__init__(settings.max_active_sessions)
+        super().__init__(settings.max_active_sessions, settings.keep_streams)
         self.store = store
         self.live = live
         self._settings = settings
         self.keeps_streams = settings.keep_streams > 0  # a stream survives the disconnect of its client
         self.on_end = on_end
         self._rate_limits = rate_limits or RateLimits()
-        self._tasks = BackgroundTasks()
+        self.tasks = BackgroundTasks()  # drive the runs that do not need a client
         self._check_tasks = BackgroundTasks()
         self._pending_checks: dict[str, bool] = {}  # ownership checks by response id; True: another one is due
         self.notifications = Notifications()
         self.closed = False
 
     def is_busy(self) -> bool:
-        """Whether any run without a driving client is active."""
-        return len(self._tasks) > 0
+        """Whether a background run is active. Other runs end with the requests of their clients, or without them."""
+        return any(active.opening.background for active in self.by_id.values())
 
     def start_foreground(
-        self, slot: RunSlot, tenant: str, planned: PlannedResponse, owned_row: OwnedRow | None
+        self, slot: RunSlot, tenant: str, planned: PlannedResponse, owned_row: OwnedRow
     ) -> DetachedRun:
-        """Start a foreground run. Follow it at once (`Follower`): it ends with its last reader.
+        """Start a foreground run. Follow it at once (`Follower`): it ends `--keep-streams` after its last reader.
 
         Takes ownership of the slot, the planned response and its row.
         """
-        return self._start(slot, tenant, planned, owned_row)[0]
+        detached_run, task = self._start(slot, tenant, planned, owned_row)
+        detached_run.unread_runs = self.unread
+        task.add_done_callback(lambda _: self.unread.remove(detached_run))
+        return detached_run
 
     def start_background(
         self,
@@ -74,7 +77,9 @@ class DetachedRuns(ActiveRuns):
         """
         slot = self.acquire(tenant, is_exempt=True)
         live_writer = LiveWriter(self.live, owned_row, self._settings.lease_seconds, prior or PriorLog())
-        detached_run, task = self._start(slot, tenant, planned, owned_row, live_writer)
+        with self._rate_limits.hold_charge(tenant, owned_row.charged_key) as usage_charge:
+            detached_run, task = self._start(slot, tenant, planned, owned_row, live_writer)
+        task.add_done_callback(lambda _: usage_charge.leave())
         if seconds is not None:
             timeout_error = EngineFailed("The response took longer than this server allows and was ended.")
             timer = asyncio.get_running_loop().call_later(max(0.0, seconds), detached_run.interrupt, timeout_error)
@@ -85,7 +90,7 @@ class DetachedRuns(ActiveRuns):
         """Callback for `LiveLog.open`: wake waiters and check the ownership of the response."""
         self.notifications.notify(response_id)
         active = self.by_id.get(response_id)
-        if not isinstance(active, DetachedRun) or not active.should_verify():
+        if active is None or not active.should_verify():
             return
         is_checking = response_id in self._pending_checks
         self._pending_checks[response_id] = True
@@ -118,8 +123,8 @@ class DetachedRuns(ActiveRuns):
     async def close(self) -> None:
         """Interrupt active runs and wait for all tasks."""
         self.interrupt()
-        if len(self._tasks):
-            await self._tasks.close(_CLOSE_SECONDS)
+        if len(self.tasks):
+            await self.tasks.close(_CLOSE_SECONDS)
             await self.notify_servers(QUEUE)  # other servers may have a slot for responses that were handed over
         await self._check_tasks.close()
 
@@ -128,30 +133,27 @@ class DetachedRuns(ActiveRuns):
         slot: RunSlot,
         tenant: str,
         planned: PlannedResponse,
-        owned_row: OwnedRow | None,
+        owned_row: OwnedRow,
         live_writer: LiveWriter | None = None,
     ) -> tuple[DetachedRun, asyncio.Task[None]]:
         detached_run = DetachedRun(tenant, planned, owned_row, live_writer, self._settings, self.on_end)
         slot.register(detached_run)
-        charged_key = "" if owned_row is None else owned_row.charged_key
-        with self._rate_limits.hold_charge(tenant, charged_key) as usage_charge:
-            task = self._tasks.start(detached_run.run())
+        task = self.tasks.start(detached_run.execute())
         task.add_done_callback(lambda _: slot.release())
-        task.add_done_callback(lambda _: usage_charge.leave())
         if self.closed:
             detached_run.hand_over(_shutdown_error())
         return detached_run, task
 
-    async def _verify_ownership(self, detached_run: DetachedRun) -> None:
-        tenant, response_id = detached_run.tenant, detached_run.opening.id
+    async def _verify_ownership(self, active: ActiveRun) -> None:
+        tenant, response_id = active.tenant, active.opening.id
         try:
             while self._pending_checks[response_id]:
-                if (delay := detached_run.get_echo_delay()) > 0:
+                if (delay := active.get_echo_delay()) > 0:
                     await asyncio.sleep(delay)
                     continue
                 self._pending_checks[response_id] = False
-                if detached_run.should_verify():
-                    detached_run.verify_ownership(await self.store.get(tenant, response_id))
+                if active.should_verify():
+                    active.verify_ownership(await self.store.get(tenant, response_id))
         except Unavailable as error:
             log.warning("the ownership of %s could not be checked: %s", response_id, error)
         finally:

@@ -32,12 +32,13 @@ from antiphon.protocol.types.items import (
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tool_choice import AllowedTools, ToolChoice
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
+from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.render.tools.client_tools import ClientTool
 from antiphon.service.prompting.prepared_request import PreparedPrompt
 from antiphon.service.tool_loop.approvals import ApprovalSubject, ApprovedRequest
 from antiphon.service.tool_loop.compaction import CompactionStep
 from antiphon.service.tool_loop.toolkit import Toolkit
-from antiphon.tools.base import ModelToolCall, ResponseTool
+from antiphon.tools.base import ModelToolCall, ResponseTool, Rewriter, WaitStep
 from antiphon.tools.mcp.response_tools import McpTools
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class ResponseTurns:
         self._toolkit = toolkit
         self._plan_turn = plan_turn
         self._tools: dict[str, ResponseTool] = {}
+        self._params: dict[str, str] = {}  # where the request declares each built-in tool
         self._mcp: McpTools | None = None
         self.steps: list[PreludeStep] = []
         self.approved: list[ModelToolCall] = []
@@ -102,6 +104,12 @@ class ResponseTurns:
             return
         if labels := [*unlisted, *self._find_outdated(self._mcp)]:
             self.steps.append(partial(_list_tools, self._mcp, labels))
+
+    async def prepare_tools(self) -> None:
+        """Check the built-in tools, and add a step for each that has to wait."""
+        for kind, param in self._params.items():
+            if (wait := await self._tools[kind].prepare(param)) is not None:
+                self.steps.append(partial(_wait, wait))
 
     def add_approved(self, approved: Sequence[ApprovedRequest]) -> None:
         self.approved += [
@@ -164,8 +172,14 @@ class ResponseTurns:
             tool_choice=_select_tool_choice(request, state),
         )
         call = await self._plan_fitting(replace(self._context.decoded, request=next_request), state)
-        rewriters = [rewriter for tool in self._tools.values() if (rewriter := tool.make_rewriter()) is not None]
-        return replace(call, rewriters=tuple(rewriters))
+        return replace(call, rewriters=self._make_rewriters())
+
+    def _make_rewriters(self) -> tuple[Rewriter, ...]:
+        rewriters: tuple[Rewriter, ...] = ()
+        for tool in reversed(self._tools.values()):
+            if (rewriter := tool.make_rewriter(is_last=not rewriters)) is not None:
+                rewriters = (rewriter, *rewriters)
+        return rewriters
 
     async def _plan_fitting(self, decoded: DecodedRequest, state: TurnState) -> ModelCall:
         """Plan the turn with as much of the tool results as the context has room for."""
@@ -187,6 +201,7 @@ class ResponseTurns:
             self._mcp = self._tools["mcp"] = self._toolkit.mcp.begin(tenant, servers)
         for kind, (built_in, declaration) in self._toolkit.find_declared(request, self._context.earlier).items():
             self._tools[kind] = built_in.begin(declaration, tenant, frozenset(request.include))
+            self._params[kind] = _find_param(declaration, request)
 
     def _find_outdated(self, mcp: McpTools) -> list[str]:
         items = [*self._context.earlier, *self._context.decoded.request.input]
@@ -200,6 +215,15 @@ class ResponseTurns:
         return ApprovalSubject(
             label=label, server=server, name=call.name, arguments=call.arguments, definition=definition
         )
+
+
+async def _wait(step: WaitStep, context: ToolLoop) -> None:
+    await step()
+
+
+def _find_param(declaration: Declaration, request: CreateResponse) -> str:
+    """Return the position of a declaration in the request; it may also be in an item."""
+    return next((f"tools[{index}]" for index, tool in enumerate(request.tools) if tool is declaration), "input")
 
 
 async def _list_tools(mcp: McpTools, labels: Sequence[str], context: ToolLoop) -> None:
@@ -249,6 +273,7 @@ async def build_turns(
     turns = ResponseTurns(context, toolkit, plan_turn)
     if step is not None:
         turns.add_compaction(step)
+    await turns.prepare_tools()
     turns.add_listing(prepared.unlisted_servers)
     turns.add_approved(approved)
     return turns

@@ -5,8 +5,6 @@ from importlib import import_module
 from itertools import chain
 from typing import Any
 
-from antiphon.config import Config
-from antiphon.egress import EgressClient
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types.items import AdditionalTools, InputItem, ToolSearchOutput
 from antiphon.protocol.types.request import CreateResponse
@@ -15,7 +13,7 @@ from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.render.tools.offered_tools import HostedTool
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
-from antiphon.tools.base import BuiltInTool
+from antiphon.tools.base import BuiltInTool, ToolServices
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.registry import TOOLS
 
@@ -82,7 +80,10 @@ class Toolkit:
     def find_declared(
         self, request: CreateResponse, earlier: Sequence[InputItem]
     ) -> dict[str, tuple[BuiltInTool, Declaration]]:
-        """Return the declared built-in tools that are configured, by kind. Items of the history declare tools too."""
+        """Return the declared built-in tools that are configured, by kind, in the order of the registry.
+
+        Items of the history declare tools too.
+        """
         if not self._configured:
             return {}
         item_tools = [item.tools for item in (*earlier, *request.input) if isinstance(item, _DECLARING_ITEMS)]
@@ -91,7 +92,7 @@ class Toolkit:
             built_in = self.find_built_in(declaration)
             if built_in is not None and not built_in.missing:
                 found.setdefault(built_in.kind, (built_in, declaration))
-        return found
+        return {tool.kind: found[tool.kind] for tool in self._configured if tool.kind in found}
 
     def should_wait(self, request: CreateResponse, stored: bool) -> bool:
         """Whether a response to this request waits for the outputs of its client's tools."""
@@ -104,8 +105,8 @@ class Toolkit:
             await self.mcp.close()
 
 
-def built_in_tools(config: Config, egress: EgressClient) -> list[BuiltInTool]:
-    return [_load(path)(config, egress) for path in TOOLS.values()]
+def built_in_tools(services: ToolServices) -> list[BuiltInTool]:
+    return [_load(path)(services) for path in TOOLS.values()]
 
 
 def _load(path: str) -> Any:

@@ -5,10 +5,22 @@ and deleted when none does any more, so no lock between the two is needed. Conte
 `list_keys`.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Protocol
 
 MAX_KEYS = 500  # in a page of `list_keys`
+
+
+async def regroup(pieces: AsyncIterator[bytes], size: int) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes of `pieces` in blocks of one size, of which the last one may be shorter."""
+    buffer = bytearray()
+    async for piece in pieces:
+        buffer += piece
+        while len(buffer) >= size:
+            yield bytes(buffer[:size])
+            del buffer[:size]
+    if buffer:
+        yield bytes(buffer)
 
 
 class ContentStore(Protocol):
@@ -20,7 +32,7 @@ class ContentStore(Protocol):
     async def write(self, key: str, pieces: AsyncIterator[bytes]) -> None:
         """Write content. It is durable when this returns; nothing of it is readable if this raises."""
 
-    def read(self, key: str, start: int, end: int) -> AsyncIterator[bytes]:
+    def read(self, key: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
         """Yield the bytes from `start` to `end`, in pieces. Raises Unavailable if they are not there."""
 
     async def delete(self, keys: Sequence[str]) -> None:

@@ -1,10 +1,10 @@
 """Content in the database of the store, in blocks. For replicas without a shared file system, and in memory."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 
 from antiphon.errors import Unavailable
-from antiphon.stores.contents.base import MAX_KEYS
+from antiphon.stores.contents.base import MAX_KEYS, regroup
 from antiphon.stores.sql.store import Store
 
 BLOCK_BYTES = 256 * 1024
@@ -21,12 +21,12 @@ class DatabaseContents:
         number = 0
         async with AsyncExitStack() as cleanup:
             cleanup.push_async_callback(self.delete, [key])
-            async for block in _regroup(pieces):
+            async for block in regroup(pieces, BLOCK_BYTES):
                 await self._store.add_block(key, number, block)
                 number += 1
             cleanup.pop_all()
 
-    async def read(self, key: str, start: int, end: int) -> AsyncIterator[bytes]:
+    async def read(self, key: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
         while start < end:
             number, offset = divmod(start, BLOCK_BYTES)
             block = await self._store.block(key, number)
@@ -44,15 +44,3 @@ class DatabaseContents:
         while page := await self._store.page_contents(before, after, MAX_KEYS):
             yield page
             after = page[-1]
-
-
-async def _regroup(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield blocks of BLOCK_BYTES, of which the last one may be shorter."""
-    buffer = bytearray()
-    async for piece in pieces:
-        buffer += piece
-        while len(buffer) >= BLOCK_BYTES:
-            yield bytes(buffer[:BLOCK_BYTES])
-            del buffer[:BLOCK_BYTES]
-    if buffer:
-        yield bytes(buffer)

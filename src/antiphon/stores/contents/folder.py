@@ -7,13 +7,14 @@ Several processes on one machine, or on a shared file system, may use the same f
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from antiphon.errors import StartupError, Unavailable
 from antiphon.stores.contents.base import MAX_KEYS
+from antiphon.stores.sqlite_file import sync_folder
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,7 +46,7 @@ class FolderContents:
         except OSError as error:
             raise Unavailable(f"The file cannot be stored: {error.strerror}.", retry_after=5.0) from None
 
-    async def read(self, key: str, start: int, end: int) -> AsyncIterator[bytes]:
+    async def read(self, key: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
         try:
             descriptor = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -85,7 +86,7 @@ class FolderContents:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         temporary.rename(path)
         for folder in (path.parent, self._folder):  # the names have to survive a power failure like the content
-            _sync_folder(folder)
+            sync_folder(folder)
 
     def _unlink(self, paths: Sequence[Path]) -> None:
         for path in paths:
@@ -130,14 +131,6 @@ def _list_files(folder: Path, before: float) -> list[Path]:
                 if entry.stat().st_mtime < before:
                     found.append(folder / entry.name)
     return found
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _unreadable_error(reason: str | None) -> Unavailable:

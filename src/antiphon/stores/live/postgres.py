@@ -5,8 +5,7 @@ and a batch's transaction contains none: PostgreSQL serialises the commits of tr
 """
 
 import asyncio
-
-from asyncpg import Connection
+from functools import partial
 
 from antiphon.offload import TimedEvent
 from antiphon.stores.live.base import LocalLiveLog, NotifyCallback, run_with_reconnect
@@ -75,11 +74,12 @@ class PostgresLiveLog(LocalLiveLog):
         connection = await connect(self._url)
         await connection.execute("SET synchronous_commit = off")  # notifications need not survive a crash
         connection.add_termination_listener(lambda _: self._wake.set())
-        await connection.add_listener(CHANNEL, self._on_notification)
+        # Notifications may be delivered after the connection was closed, when it has no pid any more.
+        await connection.add_listener(CHANNEL, partial(self._on_notification, connection.get_server_pid()))
         return connection
 
-    def _on_notification(self, connection: object, pid: int, channel: str, payload: object) -> None:
-        if isinstance(connection, Connection) and connection.get_server_pid() == pid:
+    def _on_notification(self, own_pid: int, connection: object, pid: int, channel: str, payload: object) -> None:
+        if pid == own_pid:
             return  # already delivered by `_publish`
         for response_id in str(payload).split():
             self._notify(response_id)

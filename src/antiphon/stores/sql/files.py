@@ -14,11 +14,12 @@ from antiphon.errors import StorageLimitReached
 from antiphon.stores.base import FileQuota, FileRow, Page, UploadRow
 from antiphon.stores.sql import totals
 from antiphon.stores.sql.operation import Operation, direction, insert_sql, sanitise_id, sql, start_id
+from antiphon.stores.sql.vector_files import remove_from_all
 
 _COLUMNS = "id, created, expires, bytes, filename, purpose, digest, content"
 _VISIBLE = "tenant = $1 AND id = $2 AND (expires IS NULL OR expires > $3)"
 _INSERT = f"INSERT INTO files (tenant, {_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-_SHARED = "SELECT content FROM files WHERE tenant = $1 AND digest = $2 ORDER BY id LIMIT 1 {lock}"
+_SHARED = "SELECT content FROM files WHERE tenant = $1 AND digest = $2 LIMIT 1 {lock}"
 _USAGE = "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM files WHERE tenant = $1"
 _USED = "SELECT 1 FROM files WHERE content = $1 UNION ALL SELECT 1 FROM upload_parts WHERE content = $1 LIMIT 1"
 _UPLOAD_COLUMNS = "id, created, expires, status, bytes, filename, purpose, lifetime, file"
@@ -68,9 +69,15 @@ def page_files(
 
 
 def delete_file(now: float, tenant: str, file_id: str) -> Operation[list[str] | None]:
-    """Delete a file. Returns the content that is no longer used, or None if there is no such file."""
+    """Delete a file, also from all vector stores.
+
+    Returns the content that is no longer used, or None if there is no such file.
+    """
     rows = yield sql(f"DELETE FROM files WHERE {_VISIBLE} RETURNING content", tenant, sanitise_id(file_id), now)
-    return (yield from find_unused(*rows[0])) if rows else None
+    if not rows:
+        return None
+    yield from remove_from_all(tenant, file_id)
+    return (yield from find_unused(*rows[0]))
 
 
 def expire_files(now: float, limit: int = 100) -> Operation[list[str]]:
@@ -82,6 +89,7 @@ def expire_files(now: float, limit: int = 100) -> Operation[list[str]]:
     freed = []
     for tenant, file_id in expired:
         freed += yield sql("DELETE FROM files WHERE tenant = $1 AND id = $2 RETURNING content", tenant, file_id)
+        yield from remove_from_all(tenant, file_id)
     for tenant, upload_id in (
         yield sql("SELECT tenant, id FROM uploads WHERE expires <= $1 LIMIT $2 {skip}", now, limit)
     ):

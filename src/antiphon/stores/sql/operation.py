@@ -6,7 +6,7 @@ runs an operation within one transaction and may restart it from the beginning, 
 effects.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -17,6 +17,9 @@ T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 
 LARGE_BYTES = 256 * 1024  # size above which a value should be copied as rarely as possible
+
+MAX_LIST = 512  # numbers in a list of parameters
+_LIST_SIZES = (8, 64, MAX_LIST)
 
 BEFORE_FIRST, AFTER_LAST = "", "~"  # less than and greater than every id
 
@@ -54,6 +57,15 @@ def sanitise_id(text: str) -> str:
     such characters (PostgreSQL rejects NUL in text).
     """
     return text if text.isascii() and "\0" not in text else ""
+
+
+def in_list(numbers: Sequence[int], first: int = 1) -> tuple[str, list[int]]:
+    """Return a list of parameters, the first of which is `$first`, and its values.
+
+    It is filled up with −1, which is no id, so that lists of any length make few different statements.
+    """
+    size = next(size for size in _LIST_SIZES if size >= len(numbers))
+    return f"({', '.join(f'${first + n}' for n in range(size))})", [*numbers, *[-1] * (size - len(numbers))]
 
 
 def direction(descending: bool) -> tuple[str, str]:

@@ -21,8 +21,21 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from antiphon.stores.base import Claim, IdempotencyKey, NewResponse, ResponseEnd, SchemaStatus
-from antiphon.stores.sql import conversations, deletion, files, keys, responses, running_responses, totals
+from antiphon.stores.sql import (
+    conversations,
+    deletion,
+    files,
+    keys,
+    responses,
+    running_responses,
+    totals,
+    vector_chunks,
+    vector_files,
+    vector_jobs,
+    vector_stores,
+)
 from antiphon.stores.sql.operation import Operation
+from antiphon.stores.sql.text_index import TextIndex
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,10 +62,22 @@ def _timed_method(operation: Callable[Concatenate[float, P], Operation[T]], *, w
     return method
 
 
+def _text_method(operation: Callable[Concatenate[TextIndex, P], Operation[T]], *, write: bool) -> StoreMethod[P, T]:
+    """Return a method that runs the operation with the text index of the database."""
+
+    async def method(self: "Store", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(lambda: operation(self._text_index, *args, **kwargs), write=write)
+
+    return method
+
+
 class Store(ABC):
-    """Persistent storage for responses, conversations, files, approvals and API keys, on top of a driver's `_run`."""
+    """Persistent storage for responses, conversations, files, vector stores, approvals and API keys, on top of a
+    driver's `_run`.
+    """
 
     name: str
+    _text_index: TextIndex
 
     def __init__(self, ttl: float, clock: Clock = time.time) -> None:
         self._ttl = ttl
@@ -154,6 +179,37 @@ class Store(ABC):
     block = _method(files.get_block, write=False)
     delete_contents = _method(files.delete_contents, write=True)
     page_contents = _method(files.page_contents, write=False)
+
+    create_vector_store = _text_method(vector_files.create_vector_store, write=True)
+    vector_store = _method(vector_stores.get_vector_store, write=False)
+    page_vector_stores = _method(vector_stores.page_vector_stores, write=False)
+    update_vector_store = _method(vector_stores.update_vector_store, write=True)
+    touch_vector_store = _timed_method(vector_stores.touch_vector_store, write=True)
+    delete_vector_store = _method(vector_stores.delete_vector_store, write=True)
+    expire_vector_stores = _timed_method(vector_stores.expire_vector_stores, write=True)
+    vector_store_version = _timed_method(vector_stores.find_version, write=False)
+    add_vector_files = _timed_method(vector_files.add_vector_files, write=True)
+    vector_file = _method(vector_files.get_vector_file, write=False)
+    page_vector_files = _method(vector_files.page_vector_files, write=False)
+    set_vector_attributes = _method(vector_files.set_vector_attributes, write=True)
+    remove_vector_file = _method(vector_files.remove_vector_file, write=True)
+    vector_store_is_indexed = _method(vector_files.is_indexed, write=False)
+    vector_batch = _method(vector_files.get_vector_batch, write=False)
+    cancel_vector_batch = _method(vector_files.cancel_vector_batch, write=True)
+    has_vector_jobs = _timed_method(vector_jobs.has_vector_jobs, write=False)
+    claim_vector_files = _timed_method(vector_jobs.claim_vector_files, write=True)
+    renew_vector_files = _method(vector_jobs.renew_vector_files, write=True)
+    release_vector_file = _method(vector_jobs.release_vector_file, write=True)
+    write_chunks = _text_method(vector_jobs.write_chunks, write=True)
+    finish_vector_file = _method(vector_jobs.finish_vector_file, write=True)
+    reindex_vector_files = _method(vector_jobs.reindex_vector_files, write=True)
+    purge_vector_chunks = _text_method(vector_jobs.purge_vector_chunks, write=True)
+    page_chunks = _method(vector_chunks.page_chunks, write=False)
+    list_searchable_files = _method(vector_chunks.list_searchable_files, write=False)
+    load_vectors = _method(vector_chunks.load_vectors, write=False)
+    read_vectors = _method(vector_chunks.read_vectors, write=False)
+    read_chunks = _method(vector_chunks.read_chunks, write=False)
+    search_text = _text_method(vector_chunks.search_text, write=False)
 
     add_api_key = _method(keys.add_api_key, write=True)
     find_api_keys = _method(keys.find_api_keys, write=False)

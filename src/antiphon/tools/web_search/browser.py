@@ -20,6 +20,7 @@ from antiphon.protocol.types.items import (
     WebSearchResult,
 )
 from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
+from antiphon.tools.untrusted_text import escape_markers
 from antiphon.tools.web_search.citations import CitationRewriter
 from antiphon.tools.web_search.functions import (
     FIND,
@@ -37,7 +38,6 @@ from antiphon.tools.web_search.page_view import (
     WebPage,
     clean_title,
     display_host,
-    escape_markers,
     render_matches,
     render_window,
     wrap_lines,
@@ -94,7 +94,10 @@ class Browser:
         if isinstance(output, str):
             self._pages.restore(output)
 
-    def make_rewriter(self) -> Rewriter | None:
+    async def prepare(self, param: str) -> None:
+        pass
+
+    def make_rewriter(self, is_last: bool) -> Rewriter | None:
         return CitationRewriter(self._pages) if self._pages else None
 
     async def close(self) -> None:

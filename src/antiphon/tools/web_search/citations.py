@@ -21,9 +21,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.deltas import CallDelta, CallDone, Citation, Delta, Text
-from antiphon.protocol.types.parts import Logprob, UrlCitation
+from antiphon.protocol.types.parts import FileCitation, Logprob, UrlCitation
 from antiphon.tools.web_search.page_view import ResponsePages, display_host
 
 MAX_MARKER_LENGTH = 300  # characters
@@ -169,6 +170,9 @@ class CitationRewriter:
                 self._process(self._markers.feed(delta.text), out)
             elif isinstance(delta, CallDelta | CallDone):
                 out.append(delta)  # belongs to a concurrent call
+            elif isinstance(delta, Citation) and isinstance(delta.annotation, FileCitation):
+                self._flush(out)
+                out.append(Citation(replace(delta.annotation, index=self._length)))  # links have moved the text
             else:
                 out += self.finish()
                 out.append(delta)
@@ -176,13 +180,17 @@ class CitationRewriter:
 
     def finish(self) -> list[Delta]:
         out: list[Delta] = []
+        self._flush(out)
+        self._reset()
+        return out
+
+    def _flush(self, out: list[Delta]) -> None:
         self._process(self._markers.finish(), out)
         if self._has_pending_space and not self._dropped_marker:
             self._emit(_SPACE, out)
+        self._has_pending_space = False
         if self._logprobs:
             self._emit("", out)
-        self._reset()
-        return out
 
     def _process(self, pieces: Iterable[str | CitationMarker], out: list[Delta]) -> None:
         for piece in pieces:

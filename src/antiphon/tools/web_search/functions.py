@@ -13,13 +13,13 @@ from msgspec import UNSET, Meta, Struct
 from antiphon.egress.urls import normalise_host
 from antiphon.errors import InvalidValue
 from antiphon.protocol.types.tools import FunctionTool, Location, WebSearchTool
+from antiphon.tools.untrusted_text import decode_arguments
 from antiphon.tools.web_search.providers import SearchQuery
 
 SEARCH, OPEN, FIND = "web_search", "web_open", "web_find"
 HARMONY: Final = "browser"
 RECIPIENTS: Final = {f"{HARMONY}.search": SEARCH, f"{HARMONY}.open": OPEN, f"{HARMONY}.find": FIND}
 
-MAX_ARGUMENT_LENGTH = 64 * 1024  # characters
 _MAX_QUERY_LENGTH = 1000
 # maxLength: a model that is constrained by the schema must terminate
 _OFFERED_TEXT: Final = {"type": "string", "minLength": 1, "maxLength": 400}
@@ -78,14 +78,7 @@ def parse_arguments(name: str, arguments: str) -> FunctionArguments:
     """
     if name not in _decoders:
         raise InvalidValue(f"There is no function {name!r} here.", param="name")
-    if len(arguments) > MAX_ARGUMENT_LENGTH:
-        raise InvalidValue(f"The arguments have more than {MAX_ARGUMENT_LENGTH} characters.", param="arguments")
-    try:
-        return _decoders[name].decode(arguments.strip() or "{}")
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise InvalidValue(f"The arguments of {name} do not fit: {error}.", param="arguments") from None
-    except RecursionError:
-        raise InvalidValue(f"The arguments of {name} are nested too deeply.", param="arguments") from None
+    return decode_arguments(_decoders[name], name, arguments)
 
 
 def _make_function(name: str, description: str, required: list[str], properties: dict[str, Any]) -> FunctionTool:

@@ -5,17 +5,15 @@ with their URLs by number. Time and memory are limited by the operating system. 
 """
 
 import json
-import os
-import resource
 import sys
-from contextlib import suppress
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
 from lxml.etree import LxmlError, iterwalk  # type: ignore[import-untyped] # lxml has no type stubs
 from trafilatura import bare_extraction, load_html
 
-_MAX_MEMORY = 1024 * 1024 * 1024
+from antiphon.child_limits import limit_resources
+
 _MAX_LINKS = 500
 _MAX_URL_LENGTH = 4096
 _SHORT_TEXT = 200  # below this many characters the main content may be incomplete
@@ -42,20 +40,13 @@ _LINK_ATTRIBUTES = {"ref": "target", "a": "href"}
 
 def main() -> None:
     url, charset, characters, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    _set_limits(seconds)
+    limit_resources(seconds)
     body = sys.stdin.buffer.read()
     try:
         result = _extract(body.decode(charset, "replace") if charset else body, url, characters)
     except LxmlError:
         result = {}  # not an HTML page
     sys.stdout.write(json.dumps(result))
-
-
-def _set_limits(seconds: int) -> None:
-    os.nice(10)
-    for kind, limit in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, _MAX_MEMORY), (resource.RLIMIT_CORE, 0)):
-        with suppress(ValueError, OSError):  # not every system supports every limit
-            resource.setrlimit(kind, (limit, limit))
 
 
 def _extract(page: str | bytes, url: str, characters: int) -> dict[str, Any]:

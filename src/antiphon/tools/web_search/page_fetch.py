@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.admission import Admission
-from antiphon.core.documents import decode_text, describe_kind
+from antiphon.core.documents import decode_text, describe_kind, is_html
 from antiphon.egress import EgressClient, FetchLimits, FetchResult
 from antiphon.errors import FetchFailed
 from antiphon.offload import run_python
@@ -28,7 +28,6 @@ _HTML_TYPES: Final = ("text/html", "application/xhtml")
 _TEXT_TYPES: Final = ("text/", "application/json", "application/xml", "application/rss+xml", "application/atom+xml",
                  "application/x-ndjson", "application/yaml", "application/markdown")  # fmt: skip
 _ACCEPT: Final = "text/html,application/xhtml+xml,text/plain;q=0.9,text/*;q=0.8,application/json;q=0.5,*/*;q=0.1"
-_HTML_STARTS: Final = (b"<!doctype html", b"<html", b"<head", b"<body", b"<?xml")
 # Encodings in use on the web. Python has more codecs, some of which are slow or not text encodings at all.
 _CHARSETS: Final = frozenset({
     "utf-8", "utf-16", "utf-16-le", "utf-16-be", "ascii", "iso8859-1", "iso8859-2", "iso8859-5", "iso8859-7",
@@ -97,7 +96,7 @@ class PageReader:
 def _is_html(fetched: FetchResult) -> bool:
     if fetched.media_type:
         return fetched.media_type.startswith(_HTML_TYPES)
-    return fetched.body[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_HTML_STARTS)
+    return is_html("", fetched.body) or fetched.body.startswith(b"<?xml")
 
 
 def _read_plain(fetched: FetchResult) -> PageText:
@@ -107,7 +106,7 @@ def _read_plain(fetched: FetchResult) -> PageText:
     if text is None and charset and b"\0" not in fetched.body:
         text = fetched.body.decode(charset, "replace")
     if text is None:
-        raise FetchFailed(f"{fetched.url[:200]} is {describe_kind(fetched.body)}, and no text.")
+        raise FetchFailed(f"{fetched.url[:200]} cannot be read: it is {describe_kind(fetched.body)}.")
     return PageText("", text[:MAX_CHARACTERS])
 
 

@@ -18,19 +18,14 @@ from itertools import accumulate
 from msgspec import Struct
 
 from antiphon.errors import BadRequest, FetchFailed, InvalidValue
+from antiphon.tools.untrusted_text import escape_markers
 
 LINE_WIDTH = 100  # characters
 MAX_TITLE_LENGTH = 200
 _CITE = "Cite as 【{0}†L{{line}}】 or 【{0}†L{{first}}-L{{last}}】."
 _HEAD_PATTERN = re.compile(r"\[(\d{1,6})\] ([^\n]*?)(?: \((https?://[^\s()]\S*)\))?\n")
 _LINE_PATTERN = re.compile(r"^L(\d{1,7}): ?(.*)$", re.MULTILINE)
-_REPLACEMENTS = str.maketrans({"【": "〔", "】": "〕", "†": "‡", "\r": None, "\t": " ", "\0": None})
 _RESULT_PATTERN = re.compile(r"【\d+†(.*)†[^†]*】")
-
-
-def escape_markers(text: str) -> str:
-    """Replace the characters of markers in untrusted text, and remove lone surrogates."""
-    return text.translate(_REPLACEMENTS).encode("utf-8", "replace").decode()
 
 
 class PagePosition(Struct, frozen=True):

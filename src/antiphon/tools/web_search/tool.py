@@ -13,6 +13,7 @@ from antiphon.protocol.types.tools import (
     WebSearchTool20250826,
 )
 from antiphon.protocol.types.tools import Tool as Declaration
+from antiphon.tools.base import ToolServices
 from antiphon.tools.web_search.browser import Browser, BrowserServices
 from antiphon.tools.web_search.functions import FUNCTIONS, HARMONY, RECIPIENTS, list_ignored_options, parse_options
 from antiphon.tools.web_search.page_fetch import PageReader, is_installed
@@ -36,10 +37,10 @@ class WebSearch:
     harmony = HARMONY
     recipients: Mapping[str, str] = RECIPIENTS
 
-    def __init__(self, config: Config, egress: EgressClient) -> None:
+    def __init__(self, services: ToolServices) -> None:
         self._services: BrowserServices | None = None
-        if config.web_search.url is not None:
-            self._services = _build_services(config, egress)
+        if services.config.web_search.url is not None:
+            self._services = _build_services(services.config, services.egress)
 
     @property
     def missing(self) -> str:

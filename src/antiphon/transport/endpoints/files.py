@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -38,6 +38,18 @@ _FORM_ERRORS = (400, 404, 413, 415, 503)
 _RANGE = re.compile(rb"bytes=(\d{0,18})-(\d{0,18})")  # RFC 9110 §14.1.2; several ranges are answered with the whole
 
 
+class FileForm(FileFields, frozen=True, kw_only=True):
+    """The form of a file, for the description of the API."""
+
+    file: bytes
+
+
+class PartForm(Struct, frozen=True, kw_only=True):
+    """The form of a part of an upload, for the description of the API."""
+
+    data: bytes
+
+
 class FilesEndpoint(Struct, frozen=True):
     service: Files
     limits: Limits
@@ -47,7 +59,7 @@ class FilesEndpoint(Struct, frozen=True):
         "/v1/files",
         "Upload a file",
         "A form with `file`, `purpose` and, optionally, `expires_after[anchor]` and `expires_after[seconds]`.",
-        takes=FileFields,
+        takes=FileForm,
         takes_media_type=_FORM,
         gives=FileObject,
         new_work=True,
@@ -96,12 +108,15 @@ class FilesEndpoint(Struct, frozen=True):
         if (start, end) != (0, row.size):
             status = 206
             headers.append((b"content-range", b"bytes %d-%d/%d" % (start, end - 1, row.size)))
-        with request.channel:
-            await request.begin(status, headers)
-            if request.method != "HEAD":
-                async for piece in self.service.read(row, start, end):
-                    await request.write(piece)
-            await request.end()
+        async with aclosing(self.service.read(row, start, end)) as pieces:
+            first = await anext(pieces, b"")  # before the status is sent, since the content may be missing
+            with request.channel:
+                await request.begin(status, headers)
+                if request.method != "HEAD":
+                    await request.write(first)
+                    async for piece in pieces:
+                        await request.write(piece)
+                await request.end()
 
     @Route(
         "POST",
@@ -123,6 +138,7 @@ class FilesEndpoint(Struct, frozen=True):
         f"{_UPLOAD}/parts",
         "Add a part to an upload",
         "A form with the field `data`.",
+        takes=PartForm,
         takes_media_type=_FORM,
         gives=UploadPart,
         new_work=True,

@@ -22,12 +22,19 @@ from antiphon.protocol.types.anthropic.request import (
     ThinkingConfig,
 )
 from antiphon.protocol.types.conversation import CreateConversation
+from antiphon.protocol.types.filters import Comparison
 from antiphon.protocol.types.items import InputItem, McpListedTool
 from antiphon.protocol.types.parts import MessagePart, ToolOutputPart
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Format, ReasoningConfig, TextConfig
 from antiphon.protocol.types.tool_choice import ToolChoice
 from antiphon.protocol.types.tools import Tool
+from antiphon.protocol.types.vector_stores import (
+    AddVectorStoreFile,
+    CreateFileBatch,
+    CreateVectorStore,
+    SearchVectorStore,
+)
 
 Json = dict[str, Any]
 
@@ -37,6 +44,7 @@ _NULLABLE: frozenset[str] = frozenset(
     for kind in (
         *(CreateResponse, CreateConversation, CreateEmbedding, CreateMessage, CountTokens, TextConfig, ReasoningConfig),
         *(McpListedTool, MessageTool, MessageMetadata, OutputConfig),
+        *(CreateVectorStore, AddVectorStoreFile, CreateFileBatch, SearchVectorStore),
         *(AnthropicToolChoice.__subclasses__() + ThinkingConfig.__subclasses__()),
         *(get_args(InputItem) + get_args(MessagePart) + get_args(ToolOutputPart) + get_args(InputBlock)),
         *(get_args(Tool) + get_args(ToolChoice) + get_args(Format)),
@@ -54,6 +62,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 _REQUIRED_ONE_OF: dict[str, tuple[str, ...]] = {
     "InputFile": ("file_data", "file_id", "file_url"),
     "SubmitToolOutput": ("tool_call_id", "call_id"),
+    **{kind.__name__: ("key", "property") for kind in Comparison.__subclasses__()},
 }
 _TYPE_OPTIONAL = {"Message", "SummaryText", "AutoContainer"}  # recognised by their content or position
 _NON_NULL_TYPES = ("array", "boolean", "number", "object", "string")
@@ -131,10 +140,13 @@ def _make_bounds(limits: Limits) -> dict[str, dict[str, Json]]:
         "CreateResponse": {"metadata": metadata, "prompt_cache_key": _NON_EMPTY},
         "CreateConversation": {"metadata": metadata, "items": {"maxItems": MAX_NEW_ITEMS}},
         "UpdateConversation": {"metadata": metadata},
+        "CreateVectorStore": {"metadata": metadata},
+        "UpdateVectorStore": {"metadata": metadata},
         "CreateItems": {"items": {"maxItems": MAX_NEW_ITEMS}},
         "CreateMessage": {"stop_sequences": stops, "messages": {"minItems": 1}},
         "CountTokens": {"messages": {"minItems": 1}},
         "MessageTool": {"name": _TOOL_NAME},
         "FunctionTool": {"name": _TOOL_NAME},
         "AudioForm": {"model": _NON_EMPTY},
+        "CreateUpload": {"bytes": {"maximum": limits.stored_file_bytes}},
     }

@@ -1,0 +1,197 @@
+"""Searches vector stores by meaning and by words.
+
+    query ─▶ embedder ─▶ sign bits in memory ─▶ candidates ─▶ their vectors ─▶ cosines ─┐
+      └────▶ words ────▶ text index ────────────────────────────────────────────────────┴▶ fused ranks ─▶ hits
+
+Filters select files before both searches. Several stores are ranked together, and several queries as well.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core.file_search import SearchHit, SearchRequest
+from antiphon.errors import InvalidValue
+from antiphon.offload import run_sized
+from antiphon.protocol.types.filters import Filter
+from antiphon.service.vector_stores.filters import select_files
+from antiphon.service.vector_stores.index_cache import IndexCache, StoreIndex
+from antiphon.service.vector_stores.ranking import fuse, score_hits
+from antiphon.service.vector_stores.sign_bits import NUMBER_BYTES
+from antiphon.service.vector_stores.text_query import extract_words
+from antiphon.stores.sql.store import Store
+from antiphon.stores.vector_rows import FoundChunk
+
+MAX_INDEX_BYTES = 256 * 1024 * 1024
+_DEPTH = 100  # of each ranked list
+_MIN_CANDIDATES = 400  # vectors that are scored exactly: measured to find 98 % of the ten nearest
+_CANDIDATE_SHARE = 125  # of the vectors of a store, one in so many
+_SPARE = 2  # hits that are read for each one that is returned, since some may be the same or deleted meanwhile
+_POLL_SECONDS = 0.25
+# Work of comparing a file with the filters, and of scoring a chunk, in the unit of `run_sized`.
+_FILTER_BYTES, _SCORE_BYTES = 100, 4096
+
+
+class QueryEmbedder(Protocol):
+    async def embed(self, tenant: str, model: str, texts: Sequence[str]) -> list[bytes]:
+        """Return a vector for each text: of length 1, in little-endian 16-bit floats."""
+
+
+class SearchedStore(Struct, frozen=True):
+    name: str
+    index: StoreIndex
+    allowed: Collection[str] | None  # ids of files that match the filters; None: all
+    vectors: Sequence[bytes]  # of the queries; empty if the search is by words only, or the store has no vectors
+
+    async def find_nearest(self, number: int) -> list[int]:
+        """Return chunks that may be the nearest ones to a query."""
+        if not self.vectors:
+            return []
+        bits = self.index.bits
+        count = max(_MIN_CANDIDATES, len(bits) // _CANDIDATE_SHARE)
+        return await run_sized(
+            len(bits) * bits.vector_bytes, self.index.find_nearest, self.vectors[number], count, self.allowed
+        )
+
+    def make_hit(self, file: str, text: str) -> SearchHit:
+        """Make a hit that has no score yet."""
+        found = self.index.files[file]
+        return SearchHit(file_id=file, filename=found.filename, score=0.0, attributes=dict(found.attributes), text=text)
+
+
+class Findings(Struct):
+    """Chunks that queries have found in all stores."""
+
+    stores: dict[int, SearchedStore] = {}
+    cosines: dict[int, float] = {}  # of the nearest query
+    ranks: dict[int, int] = {}  # by words, of the best query
+    lists: list[tuple[float, Sequence[int]]] = []  # weighted, best first
+
+    def add(self, request: SearchRequest, cosines: Mapping[int, float], texts: Sequence[FoundChunk]) -> None:
+        """Add what one query has found."""
+        nearest = sorted(cosines, key=lambda chunk: -cosines[chunk])[:_DEPTH]
+        best = [found.chunk for found in sorted(texts, key=lambda found: -found.score)[:_DEPTH]]
+        self.lists += [(request.embedding_weight or 1.0, nearest), (request.text_weight, best)]
+        for chunk, cosine in cosines.items():
+            self.cosines[chunk] = max(cosine, self.cosines.get(chunk, cosine))
+        for rank, chunk in enumerate(best, 1):
+            self.ranks[chunk] = min(rank, self.ranks.get(chunk, rank))
+
+
+class VectorSearch:
+    """Searches vector stores of clients. A failure is raised, never reported as an empty result."""
+
+    def __init__(self, store: Store, embedder: QueryEmbedder, max_index_bytes: int = MAX_INDEX_BYTES) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._cache = IndexCache(store, max_index_bytes)
+
+    async def check_store(self, tenant: str, store: str) -> None:
+        """Raise UnknownVectorStore or VectorStoreExpired if a vector store cannot be searched."""
+        await self._store.vector_store_version(tenant, store)
+
+    async def wait_indexed(self, tenant: str, stores: Sequence[str], seconds: float) -> bool:
+        """Wait until searches find all files of the stores. Returns False if that takes longer."""
+        deadline = time.monotonic() + seconds
+        for store in stores:
+            while not await self._store.vector_store_is_indexed(tenant, store):
+                if time.monotonic() >= deadline:
+                    return False
+                await asyncio.sleep(min(_POLL_SECONDS, seconds))
+        return True
+
+    async def search(self, tenant: str, request: SearchRequest) -> list[SearchHit]:
+        """Return the best chunks, best first.
+
+        Raises UnknownVectorStore and VectorStoreExpired, and what embedding a query and reading the store raise.
+        """
+        stores = await self._open_stores(tenant, request)
+        findings = Findings()
+        for number, query in enumerate(request.queries):
+            await self._find(tenant, request, stores, number, query, findings)
+        ranked = fuse(findings.lists)
+        hits = await self._read_hits(tenant, findings, ranked[: _SPARE * request.max_results])
+        chosen = [*hits.items()][: request.max_results]
+        scores = score_hits([chunk for chunk, _ in chosen], findings.cosines, findings.ranks)
+        return [
+            replace(hit, score=score)
+            for (_, hit), score in zip(chosen, scores, strict=True)
+            if score >= request.score_threshold
+        ]
+
+    async def _open_stores(self, tenant: str, request: SearchRequest) -> list[SearchedStore]:
+        """Load the indexes, embed the queries, once for each model, and apply the filters."""
+        indexes = {name: await self._cache.get(tenant, name) for name in dict.fromkeys(request.stores)}
+        by_meaning = request.ranker == "none" or request.embedding_weight > 0
+        models = {index.state.embedder for index in indexes.values() if len(index.bits) and by_meaning}
+        vectors = {model: await self._embedder.embed(tenant, model, request.queries) for model in models}
+        return [
+            await _select(name, index, vectors.get(index.state.embedder, []), request.filters)
+            for name, index in indexes.items()
+        ]
+
+    async def _find(
+        self,
+        tenant: str,
+        request: SearchRequest,
+        stores: Sequence[SearchedStore],
+        number: int,
+        query: str,
+        findings: Findings,
+    ) -> None:
+        """Search all stores for one query."""
+        cosines, texts = dict[int, float](), list[FoundChunk]()
+        words = extract_words(query) if request.ranker != "none" and request.text_weight > 0 else []
+        for store in stores:
+            found, nearest = await asyncio.gather(
+                self._store.search_text(tenant, store.name, words, _DEPTH, store.allowed), store.find_nearest(number)
+            )
+            texts += found
+            findings.stores |= dict.fromkeys([*nearest, *[one.chunk for one in found]], store)
+            if store.vectors:
+                embedded = [one.chunk for one in found if one.file in store.index.embedded]
+                cosines |= await self._score(store, number, [*dict.fromkeys([*nearest, *embedded])])
+        findings.add(request, cosines, texts)
+
+    async def _score(self, store: SearchedStore, number: int, chunks: Sequence[int]) -> dict[int, float]:
+        """Return the cosines of chunks with a query. A chunk that was replaced meanwhile may have other dimensions."""
+        query = store.vectors[number]
+        stored = await self._store.read_vectors(chunks)
+        vectors = {chunk: joined for chunk, joined in stored.items() if len(joined) % len(query) == 0}
+        scores = await run_sized(len(vectors) * _SCORE_BYTES, store.index.bits.score, query, [*vectors.values()])
+        return dict(zip(vectors, scores, strict=True))
+
+    async def _read_hits(self, tenant: str, findings: Findings, ranked: Sequence[int]) -> dict[int, SearchHit]:
+        """Read the text of chunks, in their order. The same text of a file in several stores is one hit."""
+        by_store: dict[str, list[int]] = {}
+        for chunk in ranked:
+            by_store.setdefault(findings.stores[chunk].name, []).append(chunk)
+        texts = dict[int, tuple[str, str]]()
+        for name, chunks in by_store.items():
+            texts |= await self._store.read_chunks(tenant, name, chunks)
+        hits, seen = dict[int, SearchHit](), set[tuple[str, str]]()
+        for chunk in ranked:
+            store = findings.stores[chunk]
+            # A file that became visible a moment ago is not in the index yet: the next search finds it.
+            if chunk in texts and texts[chunk] not in seen and texts[chunk][0] in store.index.files:
+                seen.add(texts[chunk])
+                hits[chunk] = store.make_hit(*texts[chunk])
+        return hits
+
+
+async def _select(name: str, index: StoreIndex, vectors: Sequence[bytes], condition: Filter | None) -> SearchedStore:
+    """Apply the filters to the files of a store. Raises InvalidValue if its vectors are of another size."""
+    size = index.state.dimensions * NUMBER_BYTES
+    if any(len(vector) != size for vector in vectors):
+        raise InvalidValue(
+            f"The vector store {name!r} has vectors of {index.state.dimensions} dimensions, but the model "
+            f"{index.state.embedder!r} returns {len(vectors[0]) // NUMBER_BYTES}: add its files again."
+        )
+    allowed = None
+    if condition is not None:
+        allowed = await run_sized(len(index.files) * _FILTER_BYTES, select_files, index.files, condition)
+    return SearchedStore(name, index, allowed, vectors)

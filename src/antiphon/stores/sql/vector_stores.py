@@ -1,0 +1,198 @@
+"""Vector stores: their rows, their expiry, and the removal of their files.
+
+Files disappear from searches at once. Their chunks may be many, so they are only listed as garbage here;
+`vector_jobs.purge_vector_chunks` deletes them a few at a time.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import asdict
+
+from antiphon.errors import InvalidValue, StorageLimitReached, UnknownVectorStore, VectorStoreExpired
+from antiphon.stores.base import Page
+from antiphon.stores.sql import totals
+from antiphon.stores.sql.operation import Operation, Rows, direction, sanitise_id, sql
+from antiphon.stores.sql.text_index import TextIndex
+from antiphon.stores.vector_rows import FileCounts, PageQuery, StoreVersion, VectorStoreRow, VectorStoreUpdate
+
+DAY = 86400.0
+_TOUCH_SECONDS = 60.0  # between two writes of the last use
+_COLUMNS = (
+    "id, created, name, description, metadata, days, last_active, expires, embedder, dimensions, version, expired"
+)
+_FIELDS = _COLUMNS.split(", ")
+_INSERT = f"""
+INSERT INTO vector_stores (tenant, {_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+ON CONFLICT (tenant, id) DO NOTHING RETURNING id
+"""
+_COUNTS = """
+SELECT status, COUNT(*), CAST(SUM(usage_bytes) AS BIGINT) FROM vector_files WHERE tenant = $1 AND store = $2
+GROUP BY status
+"""
+_TOUCH = """
+UPDATE vector_stores SET last_active = $3, expires = $3 + CAST(days * 86400 AS DOUBLE PRECISION)
+WHERE tenant = $1 AND id = $2 AND expired = 0 AND last_active < $4
+"""
+_UPDATE = """
+UPDATE vector_stores SET name = $3, metadata = $4, days = $5, expires = $6 WHERE tenant = $1 AND id = $2
+"""
+_DUE = """
+SELECT tenant, id FROM vector_stores WHERE expired = 0 AND expires IS NOT NULL AND expires <= $1 LIMIT $2 {skip}
+"""
+_DISCARD_ALL = """
+INSERT INTO vector_garbage (store, file, fence) SELECT store, file, {fence} FROM vector_files
+WHERE tenant = $1 AND store = $2 AND {fence} > 0 ON CONFLICT (store, file, fence) DO NOTHING
+"""
+DISCARD = """
+INSERT INTO vector_garbage (store, file, fence) VALUES ($1, $2, $3) ON CONFLICT (store, file, fence) DO NOTHING
+"""
+
+
+def insert_vector_store(index: TextIndex, tenant: str, row: VectorStoreRow, max_stores: int) -> Operation[None]:
+    """Add an empty vector store. Raises StorageLimitReached if the tenant has `max_stores`."""
+    yield totals.lock_tenant(tenant)
+    values = {**asdict(row), "metadata": encode_json(row.metadata), "expired": int(row.expired)}
+    if not (yield sql(_INSERT, tenant, *[values[field] for field in _FIELDS])):
+        return  # it was added by a call whose reply was lost
+    count = (yield sql("SELECT COUNT(*) FROM vector_stores WHERE tenant = $1", tenant))[0][0]
+    if count > max_stores:
+        raise StorageLimitReached(f"At most {max_stores:,} vector stores can be stored: delete some.")
+    yield from index.create(row.id)
+
+
+def get_vector_store(tenant: str, store: str) -> Operation[VectorStoreRow | None]:
+    rows = yield sql(f"SELECT {_COLUMNS} FROM vector_stores WHERE tenant = $1 AND id = $2", tenant, sanitise_id(store))
+    return (yield from _to_row(tenant, rows[0])) if rows else None
+
+
+def page_vector_stores(tenant: str, query: PageQuery) -> Operation[Page[VectorStoreRow]]:
+    """Return one page, ordered by creation time. Raises InvalidValue for an unknown cursor."""
+    rows, has_more = yield from read_page(f"SELECT {_COLUMNS} FROM vector_stores", "id", {"tenant": tenant}, query)
+    stores = []
+    for row in rows:
+        stores.append((yield from _to_row(tenant, row)))
+    return Page(stores, has_more)
+
+
+def update_vector_store(tenant: str, store: str, update: VectorStoreUpdate) -> Operation[VectorStoreRow | None]:
+    """Change these fields, and return the row. `days` count from the last use."""
+    yield sql("SELECT 1 FROM vector_stores WHERE tenant = $1 AND id = $2 {lock}", tenant, sanitise_id(store))
+    row = yield from get_vector_store(tenant, store)
+    if row is None:
+        return None
+    days = row.days if update.days is UNSET else update.days
+    yield sql(
+        _UPDATE,
+        tenant,
+        store,
+        row.name if update.name is UNSET else update.name,
+        encode_json(row.metadata if update.metadata is UNSET else update.metadata),
+        days,
+        None if days is None else row.last_active + days * DAY,
+    )
+    return (yield from get_vector_store(tenant, store))
+
+
+def touch_vector_store(now: float, tenant: str, store: str) -> Operation[None]:
+    """Record a use, which postpones the expiry; at most once a minute."""
+    yield sql(_TOUCH, tenant, store, now, now - _TOUCH_SECONDS)
+
+
+def delete_vector_store(tenant: str, store: str) -> Operation[bool]:
+    """Delete a vector store. Returns whether it existed."""
+    deleted = yield sql(
+        "DELETE FROM vector_stores WHERE tenant = $1 AND id = $2 RETURNING expired", tenant, sanitise_id(store)
+    )
+    if deleted:
+        yield from _remove_files(tenant, store)
+    return bool(deleted)
+
+
+def expire_vector_stores(now: float, limit: int = 20) -> Operation[int]:
+    """Remove the files of at most `limit` vector stores that were not used for their number of days."""
+    due = yield sql(_DUE, now, limit)
+    for tenant, store in due:
+        yield sql("UPDATE vector_stores SET expired = 1 WHERE tenant = $1 AND id = $2", tenant, store)
+        yield from _remove_files(tenant, store)
+    return len(due)
+
+
+def find_version(now: float, tenant: str, store: str, lock: str = "") -> Operation[StoreVersion]:
+    """Return the version of a vector store. Raises UnknownVectorStore or VectorStoreExpired."""
+    rows = yield sql(
+        "SELECT expired, expires, version, embedder, dimensions FROM vector_stores "
+        f"WHERE tenant = $1 AND id = $2 {lock}",
+        tenant,
+        sanitise_id(store),
+    )
+    if not rows:
+        raise UnknownVectorStore(store)
+    expired, expires, *state = rows[0]
+    if expired or (expires is not None and expires <= now):
+        raise VectorStoreExpired(f"The vector store {store!r} has expired.", param="vector_store_id")
+    return StoreVersion(*state)
+
+
+def bump_version(tenant: str, store: str) -> Operation[int]:
+    """Count a change of what a search finds, and return the new version."""
+    rows = yield sql(
+        "UPDATE vector_stores SET version = version + 1 WHERE tenant = $1 AND id = $2 RETURNING version", tenant, store
+    )
+    return rows[0][0] if rows else 0
+
+
+def count_files(tenant: str, store: str, condition: str = "", *values: Any) -> Operation[tuple[FileCounts, int]]:
+    """Count the files of a vector store by status, and their bytes."""
+    rows = yield sql(_COUNTS.replace("GROUP BY", f"{condition} GROUP BY"), tenant, store, *values)
+    return FileCounts(**{status: count for status, count, _ in rows}), sum(size for _, _, size in rows)
+
+
+def read_page(select: str, key: str, scope: dict[str, Any], query: PageQuery) -> Operation[tuple[Rows, bool]]:
+    """Read a page of rows that have these values, ordered by creation time, and whether there are more.
+
+    Raises InvalidValue for a cursor that is not in the list.
+    """
+    values = [*scope.values()]
+    condition = " AND ".join(f"{column} = ${number}" for number, column in enumerate(scope, 1))
+    table = select.rpartition(" ")[2]
+    backwards = query.after is None and query.before is not None
+    text = f"{select} WHERE {condition}"
+    for param, cursor, flipped in (("after", query.after, False), ("before", query.before, True)):
+        if cursor is None:
+            continue
+        start = yield sql(
+            f"SELECT created FROM {table} WHERE {condition} AND {key} = ${len(scope) + 1}",
+            *scope.values(),
+            sanitise_id(cursor),
+        )
+        if not start:
+            raise InvalidValue(f"There is nothing with the id {cursor!r} in this list.", param=param)
+        comparison, _ = direction(query.descending != flipped)
+        text += f" AND (created, {key}) {comparison} (${len(values) + 1}, ${len(values) + 2})"
+        values += [start[0][0], cursor]
+    _, order = direction(query.descending != backwards)
+    text += f" ORDER BY created {order}, {key} {order} LIMIT ${len(values) + 1}"
+    rows = yield sql(text, *values, query.limit + 1)
+    page = rows[: query.limit]
+    return (page[::-1] if backwards else page), len(rows) > query.limit
+
+
+def encode_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _remove_files(tenant: str, store: str) -> Operation[None]:
+    for fence in ("fence", "visible"):
+        yield sql(_DISCARD_ALL.replace("{fence}", fence), tenant, store)
+    yield sql(DISCARD, store, "", 0)
+    for table in ("vector_files", "vector_batches"):
+        yield sql(f"DELETE FROM {table} WHERE tenant = $1 AND store = $2", tenant, store)
+
+
+def _to_row(tenant: str, row: tuple[Any, ...]) -> Operation[VectorStoreRow]:
+    values = dict(zip(_FIELDS, row, strict=True))
+    counts, usage_bytes = yield from count_files(tenant, values["id"])
+    values |= {"metadata": msgspec.json.decode(values["metadata"]), "expired": bool(values["expired"])}
+    return VectorStoreRow(**values, counts=counts, usage_bytes=usage_bytes)

@@ -1,0 +1,29 @@
+"""Texts that a tool must not trust: pages and files that a model reads, and the arguments that a model writes."""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from antiphon.errors import InvalidValue
+
+MAX_ARGUMENT_LENGTH = 64 * 1024  # characters
+_REPLACEMENTS: Final = str.maketrans({"【": "〔", "】": "〕", "†": "‡", "\r": None, "\t": " ", "\0": None})
+
+T = TypeVar("T")
+
+
+def escape_markers(text: str) -> str:
+    """Replace the characters of citation markers in a text, and remove lone surrogates."""
+    return text.translate(_REPLACEMENTS).encode("utf-8", "replace").decode()
+
+
+def decode_arguments(decoder: msgspec.json.Decoder[T], name: str, arguments: str) -> T:
+    """Decode the arguments of the function `name`. Raises InvalidValue with a message for the model."""
+    if len(arguments) > MAX_ARGUMENT_LENGTH:
+        raise InvalidValue(f"The arguments have more than {MAX_ARGUMENT_LENGTH} characters.", param="arguments")
+    try:
+        return decoder.decode(arguments.strip() or "{}")
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise InvalidValue(f"The arguments of {name} do not fit: {error}.", param="arguments") from None
+    except RecursionError:
+        raise InvalidValue(f"The arguments of {name} are nested too deeply.", param="arguments") from None

@@ -1,0 +1,69 @@
+"""A real model and a real embedding model: a document is indexed and found by its meaning, and the answer quotes and
+cites it. The model is very small, so its answer is restricted to sentences of the document, of which it chooses one.
+"""
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from tests.oracles.responses import check_response
+from tests.support.server_process import run_server
+
+pytestmark = [pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]
+
+DOCUMENT = [
+    "The office of the northern lighthouse opens at nine in the morning.",
+    "The keeper of the lighthouse is called Ragnhild, and she has two dogs.",
+    "Visitors can climb the tower on every second Sunday in summer.",
+]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[OpenAI]:
+    """A client of a server whose context has room for passages."""
+    with (
+        run_server("--engine", "llamacpp", "--context", "2048") as server,
+        OpenAI(base_url=server.v1, api_key="unused", max_retries=0, timeout=200) as client,
+    ):
+        yield client
+
+
+@pytest.mark.shows("E.16", "E.27")
+def test_the_model_quotes_a_document_that_it_has_found_and_cites_it(client: OpenAI) -> None:
+    store = client.vector_stores.create(name="lighthouse")
+    text = "\n\n".join(DOCUMENT)
+    file = client.vector_stores.files.upload_and_poll(
+        vector_store_id=store.id, file=("lighthouse.txt", io.BytesIO(text.encode()))
+    )
+    assert (file.status, file.last_error) == ("completed", None)
+    quote = {"type": "object", "properties": {"quote": {"enum": DOCUMENT}}, "required": ["quote"]}
+    fields: Any = {
+        "tools": [{"type": "file_search", "vector_store_ids": [store.id], "max_num_results": 3}],
+        "tool_choice": {"type": "file_search"},
+        "text": {
+            "format": {"type": "json_schema", "name": "answer", "schema": {**quote, "additionalProperties": False}}
+        },
+    }
+    response = client.responses.create(
+        model=next(iter(client.models.list())).id,
+        input="Who is the keeper of the lighthouse? Search, and quote the sentence.",
+        include=["file_search_call.results"],
+        max_tool_calls=1,
+        temperature=0,
+        **fields,
+    )
+    check_response(json.loads(response.to_json()))
+    search, message = response.output
+    assert search.type == "file_search_call"
+    assert (search.status, [result.text for result in search.results or ()]) == ("completed", [text])
+    assert message.type == "message"
+    (part,) = message.content
+    assert part.type == "output_text"
+    assert json.loads(part.text)["quote"] in text
+    (citation,) = part.annotations
+    assert citation.type == "file_citation"
+    assert (citation.file_id, citation.filename, citation.index) == (file.id, "lighthouse.txt", len(part.text))
