@@ -35,7 +35,7 @@ from antiphon.transport.middleware.app import App
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import RequestTracing
-from antiphon.transport.middleware.routing import EXAMPLE_MODEL, Route, collect_routes
+from antiphon.transport.middleware.routing import Route, collect_routes
 from antiphon.transport.middleware.standard_headers import StandardHeaders
 from antiphon.transport.process.supervisor import WorkerContext
 from antiphon.transport.streaming.delivery import Delivery
@@ -77,7 +77,8 @@ def build_app(
     websockets = WebSocketEndpoint(response_task, authenticator, config, components.parts)
     system = SystemEndpoints(components.models, metrics, authenticator, version("antiphon"), components.probe)
     routes = [*_api_routes(config, components, delivery), *collect_routes(system)]
-    docs = DocsEndpoint(routes, version("antiphon"), config.limits)
+    example_model = next((model.id for model in components.models.models()), "MODEL")
+    docs = DocsEndpoint(routes, version("antiphon"), config.limits, example_model)
     routes += collect_routes(docs, *([websockets] if config.server.websocket == "on" else []))
     observability.register_gauges(components, websockets.__len__, websockets.load)
     lifecycle = ServerLifecycle(components, websockets.drain)
@@ -110,7 +111,6 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
     conversations = Conversations(
         components.store, components.history, config.limits, components.keyring, store_enabled
     )
-    model = next((model.id for model in components.models.models()), EXAMPLE_MODEL)
     limits, parts = config.limits, components.parts
     counter, compactions = components.input_token_counter, components.compactions
     engine_tasks = EngineTasksEndpoint(components.engine_tasks, components.tokenization, limits)
@@ -132,6 +132,5 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
         VectorStoresEndpoint(components.vector_stores, limits),
         StoreFilesEndpoint(components.store_files, limits),
         CapabilitiesEndpoint(components.models, components.toolkit, components.request_policy.compat),
-        model=model,
     )
-    return [*routes, *engine_tasks.passthrough_routes(model)]
+    return [*routes, *engine_tasks.passthrough_routes()]

@@ -17,6 +17,7 @@ import pytest
 from antiphon.config import Config
 from antiphon.limits import Limits
 from antiphon.protocol.types.request import CreateResponse
+from antiphon.transport.endpoints import openapi
 from antiphon.transport.endpoints.openapi import describe
 from antiphon.transport.http.request import Request
 from antiphon.transport.middleware.routing import Route
@@ -113,9 +114,17 @@ async def test_public_routes_need_no_key() -> None:
 def test_a_route_example_is_documented() -> None:
     async def endpoint(request: Request) -> None: ...
 
-    route = Route("POST", "/x", "X", endpoint=endpoint, takes=dict[str, int], example={"a": 1})
-    content = describe([route], "1", Limits())["paths"]["/x"]["post"]["requestBody"]["content"]["application/json"]
-    assert content["example"] == {"a": 1}
+    route = Route("POST", "/v1/tokenize", "X", endpoint=endpoint, takes=dict[str, str])
+    operation = describe([route], "1", Limits(), "otter-1")["paths"]["/v1/tokenize"]["post"]
+    example = {"model": "otter-1", "prompt": "Hello!"}
+    assert operation["requestBody"]["content"]["application/json"]["example"] == example
+
+
+async def test_every_example_belongs_to_a_route() -> None:
+    operations = [operation for path in (await fetch_document())["paths"].values() for operation in path.values()]
+    bodies = [each["requestBody"]["content"] for each in operations if "requestBody" in each]
+    shown = [content for body in bodies for content in body.values() if "example" in content]
+    assert len(shown) == len(openapi._EXAMPLES)
 
 
 @pytest.mark.shows("H.11")

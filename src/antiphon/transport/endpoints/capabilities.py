@@ -92,15 +92,11 @@ class CapabilitiesEndpoint:
         self._toolkit = toolkit
         self._refused = dict.fromkeys(ENGINE_ONLY, _COMPAT_REASON) if compat else {}
 
-    @Route(
-        "GET",
-        "/v1/capabilities",
-        "List the capabilities of the models",
-        "Request fields that are honoured and those that are rejected, for each model on its engine.",
-        gives=Abilities,
-        errors=(503,),
-    )
+    @Route("GET", "/v1/capabilities", gives=Abilities, errors=(503,))
     async def capabilities(self, request: Request) -> None:
+        """List the capabilities of the models. Request fields that are honoured and those that are rejected, for each
+        model on its engine.
+        """
         data, failing = [], []
         for served, result in await self._models.survey():
             if isinstance(result, Capabilities):

@@ -22,8 +22,8 @@ from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion
 from antiphon.protocol.types.completions import Completion, CreateCompletion
 from antiphon.service.completions import AcceptedCompletion, Completions
 from antiphon.transport.http.error_responses import REQUEST_ID
-from antiphon.transport.http.request import Request, decode_body, log_user
-from antiphon.transport.middleware.routing import EXAMPLE_MODEL, Route
+from antiphon.transport.http.request import Request, log_user, read_json
+from antiphon.transport.middleware.routing import Route
 from antiphon.transport.streaming import sse
 from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.event_writer import DATA_FORMAT, StreamFormat
@@ -32,7 +32,6 @@ A = TypeVar("A", bound=ChatRequest | CompletionRequest)
 ReadBody = Callable[[bytes, Limits, TenantParts], A]
 OpenRun = Callable[[str, A], Awaitable[AcceptedCompletion]]  # called with the tenant and the request
 
-_CHAT_EXAMPLE = {"model": EXAMPLE_MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 _MESSAGE_FORMAT = StreamFormat(sse.encode_events, lambda last: _PING, done=b"")
 
@@ -45,75 +44,46 @@ class CompletionsEndpoint(Struct, frozen=True):
     parts: PartCache
     delivery: Delivery
 
-    @Route(
-        "POST",
-        "/v1/chat/completions",
-        "Create a chat completion",
-        "One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. Nothing is stored. A failure "
-        "after the first event is reported in the stream.",
-        takes=CreateChat,
-        example=_CHAT_EXAMPLE,
-        gives=ChatCompletion,
-        streams=ChatChunk,
-        new_work=True,
-    )
+    @Route("POST", "/v1/chat/completions", takes=CreateChat, gives=ChatCompletion, streams=ChatChunk, new_work=True)
     async def create_chat(self, request: Request) -> None:
+        """Create a chat completion. One JSON body, or with `stream: true` server-sent events that end with `[DONE]`.
+        Nothing is stored. A failure after the first event is reported in the stream.
+        """
         await self._create(request, read_chat, self.service.create_chat)
 
-    @Route(
-        "POST",
-        "/v1/completions",
-        "Create a completion",
-        "The prompt goes to the model unchanged, without a chat template. One JSON body, or with `stream: true` "
-        "server-sent events that end with `[DONE]`.",
-        takes=CreateCompletion,
-        example={"model": EXAMPLE_MODEL, "prompt": "Once upon a time", "max_tokens": 16},
-        gives=Completion,
-        streams=Completion,
-        new_work=True,
-    )
+    @Route("POST", "/v1/completions", takes=CreateCompletion, gives=Completion, streams=Completion, new_work=True)
     async def create_completion(self, request: Request) -> None:
+        """Create a completion. The prompt goes to the model unchanged, without a chat template. One JSON body, or with
+        `stream: true` server-sent events that end with `[DONE]`.
+        """
         await self._create(request, read_completion, self.service.create_completion)
 
     @Route(
-        "POST",
-        "/v1/messages",
-        "Create a message (Anthropic's API)",
-        "One JSON body, or with `stream: true` server-sent events. Errors have the format of that API: "
-        "`{type: error, error: {type, message}, request_id}`.",
-        takes=CreateMessage,
-        example={**_CHAT_EXAMPLE, "max_tokens": 256},
-        gives=AnthropicMessage,
-        streams=AnthropicStreamEvent,
-        new_work=True,
+        "POST", "/v1/messages", takes=CreateMessage, gives=AnthropicMessage, streams=AnthropicStreamEvent, new_work=True
     )
     async def create_message(self, request: Request) -> None:
+        """Create a message (Anthropic's API). One JSON body, or with `stream: true` server-sent events. Errors have the
+        format of that API: `{type: error, error: {type, message}, request_id}`.
+        """
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
         parts = self.parts.for_tenant(request.tenant)
-        parsed = await decode_body(await request.read_body(self.limits), read_message, self.limits, parts)
+        parsed = await read_json(request, read_message, self.limits, parts)
         run, ignored = await self.service.create_message(request.tenant, parsed, request.id)
         log_user(request.id, parsed.decoded.request)
         await self.delivery.reply(request, run, ignored, _MESSAGE_FORMAT if parsed.stream else None)
 
-    @Route(
-        "POST",
-        "/v1/messages/count_tokens",
-        "Count the tokens of a message's prompt (Anthropic's API)",
-        takes=CountTokens,
-        example=_CHAT_EXAMPLE,
-        gives=InputTokens,
-        new_work=True,
-    )
+    @Route("POST", "/v1/messages/count_tokens", takes=CountTokens, gives=InputTokens, new_work=True)
     async def count_message(self, request: Request) -> None:
+        """Count the tokens of a message's prompt (Anthropic's API)."""
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
         parts = self.parts.for_tenant(request.tenant)
-        parsed = await decode_body(await request.read_body(self.limits), read_count, self.limits, parts)
+        parsed = await read_json(request, read_count, self.limits, parts)
         tokens, request.ignored = await self.service.count_message(request.tenant, parsed)
         await request.reply(200, encode(InputTokens(input_tokens=tokens)))
 
     async def _create(self, request: Request, read: ReadBody[A], open_run: OpenRun[A]) -> None:
         parts = self.parts.for_tenant(request.tenant)
-        parsed = await decode_body(await request.read_body(self.limits), read, self.limits, parts)
+        parsed = await read_json(request, read, self.limits, parts)
         run, ignored = await open_run(request.tenant, parsed)
         log_user(request.id, parsed.decoded.request)
         stream_format = DATA_FORMAT if parsed.request.stream else None

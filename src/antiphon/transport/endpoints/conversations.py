@@ -17,16 +17,12 @@ from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.lists import ConversationList, IncludeQuery, ItemList, ItemsQuery, ListQuery
 from antiphon.service.conversations import ConversationKey, Conversations
 from antiphon.transport.http.query import read_query
-from antiphon.transport.http.request import Request, decode_body
-from antiphon.transport.middleware.routing import Route
+from antiphon.transport.http.request import Request, decode_body, read_json
+from antiphon.transport.middleware.routing import READ_ERRORS, WRITE_ERRORS, Route
 
 _CONVERSATION = "/v1/conversations/{conversation_id}"
 _ITEMS = f"{_CONVERSATION}/items"
 _ITEM = f"{_ITEMS}/{{item_id}}"
-_EXAMPLE = {"type": "message", "role": "user", "content": "Hello!"}
-_READ_ERRORS = (400, 404, 503)
-_WRITE_ERRORS = (400, 404, 413, 415, 503)
-_PAGES = "Newest first, unless `order` says otherwise; `last_id` of a page is `after` of the next."
 
 
 class ConversationsEndpoint(Struct, frozen=True):
@@ -36,104 +32,74 @@ class ConversationsEndpoint(Struct, frozen=True):
     @Route(
         "POST",
         "/v1/conversations",
-        "Create a conversation",
-        "With up to 20 initial items.",
         takes=CreateConversation,
         takes_nothing=True,
-        example={"items": [_EXAMPLE], "metadata": {"topic": "demo"}},
         gives=Conversation,
         errors=(400, 413, 415, 503),
     )
     async def create(self, request: Request) -> None:
+        """Create a conversation. With up to 20 initial items."""
         body = await request.read_body(self.limits) if request.has_body() else b"{}"
         parsed, request.ignored = await decode_body(body, decode_conversation, self.limits)
         del body  # it may be large, and storing it takes time
         await request.reply(200, encode(await self.service.create(request.tenant, parsed)))
 
-    @Route(
-        "GET",
-        "/v1/conversations",
-        "List conversations",
-        f"{_PAGES} An extension.",
-        query=ListQuery,
-        gives=ConversationList,
-        errors=_READ_ERRORS,
-    )
+    @Route("GET", "/v1/conversations", query=ListQuery, gives=ConversationList, errors=READ_ERRORS)
     async def list_all(self, request: Request) -> None:
+        """List conversations. Newest first, unless `order` says otherwise; `last_id` of a page is `after` of the next.
+        An extension.
+        """
         page = await self.service.list_conversations(request.tenant, read_query(request, ListQuery))
         await request.reply(200, encode(page))
 
-    @Route("GET", _CONVERSATION, "Retrieve a conversation", gives=Conversation, errors=_READ_ERRORS)
+    @Route("GET", _CONVERSATION, gives=Conversation, errors=READ_ERRORS)
     async def get(self, request: Request) -> None:
+        """Retrieve a conversation."""
         await request.reply(200, encode(await self.service.get(self._locate(request))))
 
-    @Route(
-        "POST",
-        _CONVERSATION,
-        "Update a conversation",
-        "The metadata is merged into the existing metadata; a null deletes its key.",
-        takes=UpdateConversation,
-        example={"metadata": {"topic": "demo"}},
-        gives=Conversation,
-        errors=_WRITE_ERRORS,
-    )
+    @Route("POST", _CONVERSATION, takes=UpdateConversation, gives=Conversation, errors=WRITE_ERRORS)
     async def update(self, request: Request) -> None:
+        """Update a conversation. The metadata is merged into the existing metadata; a null deletes its key."""
         at = self._locate(request)
-        body = await request.read_body(self.limits)
-        parsed, request.ignored = await decode_body(body, decode_conversation_update, self.limits)
+        parsed, request.ignored = await read_json(request, decode_conversation_update, self.limits)
         await request.reply(200, encode(await self.service.update(at, parsed.metadata or {})))
 
-    @Route(
-        "DELETE",
-        _CONVERSATION,
-        "Delete a conversation",
-        "Its items are not deleted: other conversations may refer to them.",
-        gives=ConversationDeleted,
-        errors=_READ_ERRORS,
-    )
+    @Route("DELETE", _CONVERSATION, gives=ConversationDeleted, errors=READ_ERRORS)
     async def delete(self, request: Request) -> None:
+        """Delete a conversation. Its items are not deleted: other conversations may refer to them."""
         at = self._locate(request)
         await self.service.delete(at)
         await request.reply(200, encode(ConversationDeleted(id=at.id)))
 
-    @Route(
-        "POST",
-        _ITEMS,
-        "Add items to a conversation",
-        "At most 20 at a time. An item_reference adds the referenced item itself, with its id.",
-        takes=CreateItems,
-        query=IncludeQuery,
-        example={"items": [_EXAMPLE]},
-        gives=ItemList,
-        errors=_WRITE_ERRORS,
-    )
+    @Route("POST", _ITEMS, takes=CreateItems, query=IncludeQuery, gives=ItemList, errors=WRITE_ERRORS)
     async def add_items(self, request: Request) -> None:
+        """Add items to a conversation. At most 20 at a time. An item_reference adds the referenced item itself, with
+        its id.
+        """
         at = self._locate(request)
         include = read_query(request, IncludeQuery).include
-        parsed, ignored = await decode_body(await request.read_body(self.limits), decode_items, self.limits)
+        parsed, ignored = await read_json(request, decode_items, self.limits)
         request.ignored = [*request.ignored, *ignored]
         await request.reply(200, await self.service.add_items(at, parsed.items, include))
 
-    @Route("GET", _ITEMS, "List a conversation's items", _PAGES, query=ItemsQuery, gives=ItemList, errors=_READ_ERRORS)
+    @Route("GET", _ITEMS, query=ItemsQuery, gives=ItemList, errors=READ_ERRORS)
     async def list_items(self, request: Request) -> None:
+        """List a conversation's items. Newest first, unless `order` says otherwise; `last_id` of a page is `after` of
+        the next.
+        """
         at = self._locate(request)
         await request.reply(200, await self.service.list_items(at, read_query(request, ItemsQuery)))
 
-    @Route("GET", _ITEM, "Retrieve an item", query=IncludeQuery, gives=InputItem, errors=_READ_ERRORS)
+    @Route("GET", _ITEM, query=IncludeQuery, gives=InputItem, errors=READ_ERRORS)
     async def get_item(self, request: Request) -> None:
+        """Retrieve an item."""
         at = self._locate(request)
         include = read_query(request, IncludeQuery).include
         await request.reply(200, await self.service.get_item(at, request.params["item_id"], include))
 
-    @Route(
-        "DELETE",
-        _ITEM,
-        "Remove an item from a conversation",
-        "Returns the conversation. The item stays in other conversations.",
-        gives=Conversation,
-        errors=_READ_ERRORS,
-    )
+    @Route("DELETE", _ITEM, gives=Conversation, errors=READ_ERRORS)
     async def delete_item(self, request: Request) -> None:
+        """Remove an item from a conversation. Returns the conversation. The item stays in other conversations."""
         at = self._locate(request)
         await request.reply(200, encode(await self.service.delete_item(at, request.params["item_id"])))
 

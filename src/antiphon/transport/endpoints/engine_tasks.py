@@ -37,23 +37,19 @@ from antiphon.protocol.decoding.codec import encode
 from antiphon.service.engine_tasks import EngineTasks
 from antiphon.service.tokens import Tokenization
 from antiphon.transport.http.channel import Header
-from antiphon.transport.http.request import Request, decode_body, run_for_client
-from antiphon.transport.middleware.routing import EXAMPLE_MODEL, Endpoint, Route
+from antiphon.transport.http.request import Request, decode_body, read_json, run_for_client
+from antiphon.transport.middleware.routing import Endpoint, Route
 
 _INLINE_ENCODE_NUMBERS = 50_000  # larger results are encoded in a thread; a number takes some 60 ns
 _TEXT_TYPES = ("application/json", "text/plain", "text/vtt", "application/x-subrip", "text/event-stream")
 _BYTES = "application/octet-stream"
 _FORM_REPLIES = (*_TEXT_TYPES[1:], _BYTES)
-_DOCUMENTS = {"query": "What is the capital of France?", "documents": ["Paris is.", "Bread is."]}
-_QUERY = {"text_1": "What is the capital of France?", "text_2": ["Paris is.", "Bread is."]}
-_INPUT: dict[str, Any] = {"input": "Paris is the capital of France."}
-
-_RANKINGS: Sequence[tuple[str, Task, str, dict[str, Any]]] = (
-    ("/v1/score", "score", "Score pairs of texts", _QUERY),
-    ("/v1/rerank", "rerank", "Rank documents", _DOCUMENTS),
-    ("/v2/rerank", "rerank", "Rank documents (Cohere's path)", _DOCUMENTS),
-    ("/v1/classify", "classify", "Classify texts", _INPUT),
-    ("/v1/pooling", "pooling", "Pool a model's hidden states", _INPUT),
+_RANKINGS: Sequence[tuple[str, Task, str]] = (
+    ("/v1/score", "score", "Score pairs of texts"),
+    ("/v1/rerank", "rerank", "Rank documents"),
+    ("/v2/rerank", "rerank", "Rank documents (Cohere's path)"),
+    ("/v1/classify", "classify", "Classify texts"),
+    ("/v1/pooling", "pooling", "Pool a model's hidden states"),
 )
 _FORMS: Sequence[tuple[str, Task, str]] = (
     ("/v1/audio/transcriptions", "transcribe", "Transcribe an audio file"),
@@ -74,20 +70,10 @@ class EngineTasksEndpoint(Struct, frozen=True):
     tokenization: Tokenization
     limits: Limits
 
-    @Route(
-        "POST",
-        "/v1/embeddings",
-        "Create embeddings",
-        "Returns a vector for each input: a text, or an array of token ids.",
-        takes=CreateEmbedding,
-        example={"model": EXAMPLE_MODEL, "input": ["Hello!", "Good morning."]},
-        gives=EmbeddingList,
-        gives_too=("application/octet-stream",),
-        new_work=True,
-    )
+    @Route("POST", "/v1/embeddings", takes=CreateEmbedding, gives=EmbeddingList, gives_too=(_BYTES,), new_work=True)
     async def embed(self, request: Request) -> None:
-        body = await request.read_body(self.limits)
-        parsed, request.ignored = await decode_body(body, decode_embedding, self.limits)
+        """Create embeddings. Returns a vector for each input: a text, or an array of token ids."""
+        parsed, request.ignored = await read_json(request, decode_embedding, self.limits)
         result = await run_for_client(request, self.service.embed(request.tenant, parsed))
         numbers = sum([len(vector) for vector in result.vectors])
         arguments = (parsed, new_dashed_id("embd"), int(time()), parsed.model, result.vectors, result.tokens)
@@ -99,19 +85,12 @@ class EngineTasksEndpoint(Struct, frozen=True):
         headers = [] if encoded.metadata is None else _byte_headers(encoded.metadata)
         await request.reply(200, encoded.body, headers)
 
-    @Route(
-        "POST",
-        "/v1/tokenize",
-        "Tokenize a text or a chat",
-        "With `messages`, and the other fields of a chat completion, it returns the tokens that the model would read.",
-        takes=Tokenize,
-        example={"model": EXAMPLE_MODEL, "prompt": "Hello!"},
-        gives=Tokenized,
-        new_work=True,
-    )
+    @Route("POST", "/v1/tokenize", takes=Tokenize, gives=Tokenized, new_work=True)
     async def tokenize(self, request: Request) -> None:
-        body = await request.read_body(self.limits)
-        parsed = await decode_body(body, decode_tokenize, self.limits)
+        """Tokenize a text or a chat. With `messages`, and the other fields of a chat completion, it returns the tokens
+        that the model would read.
+        """
+        parsed = await read_json(request, decode_tokenize, self.limits)
         if parsed.chat is None:
             request.ignored = parsed.ignored
             tokenized = await run_for_client(request, self.tokenization.tokenize(request.tenant, parsed.request))
@@ -121,23 +100,14 @@ class EngineTasksEndpoint(Struct, frozen=True):
             tokenized, request.ignored = await run_for_client(request, operation)
         await request.reply(200, encode(tokenized))
 
-    @Route(
-        "POST",
-        "/v1/detokenize",
-        "Convert tokens to text",
-        takes=Detokenize,
-        example={"model": EXAMPLE_MODEL, "tokens": [1, 2, 3]},
-        gives=Detokenized,
-        new_work=True,
-    )
+    @Route("POST", "/v1/detokenize", takes=Detokenize, gives=Detokenized, new_work=True)
     async def detokenize(self, request: Request) -> None:
-        body = await request.read_body(self.limits)
-        parsed, request.ignored = await decode_body(body, decode_detokenize, self.limits)
+        """Convert tokens to text."""
+        parsed, request.ignored = await read_json(request, decode_detokenize, self.limits)
         text = await run_for_client(request, self.tokenization.detokenize(request.tenant, parsed))
         await request.reply(200, encode(Detokenized(prompt=text)))
 
-    def passthrough_routes(self, model: str) -> list[Route]:
-        """`model`: the model name in the examples."""
+    def passthrough_routes(self) -> list[Route]:
         route = Route("POST", "", "", _DESCRIPTION, gives=dict[str, Any], new_work=True)
         ranking = replace(route, takes=dict[str, Any])
         form = replace(route, takes=AudioForm, takes_media_type="multipart/form-data", gives_too=_FORM_REPLIES)
@@ -146,11 +116,10 @@ class EngineTasksEndpoint(Struct, frozen=True):
                 ranking,
                 path=path,
                 summary=summary,
-                example={"model": model, **example},
                 gives_too=(_BYTES,) if task == "pooling" else (),
                 endpoint=self._make_json_endpoint(task),
             )
-            for path, task, summary, example in _RANKINGS
+            for path, task, summary in _RANKINGS
         ]
         forms = [
             replace(form, path=path, summary=summary, endpoint=self._make_form_endpoint(task))
@@ -160,7 +129,7 @@ class EngineTasksEndpoint(Struct, frozen=True):
 
     def _make_json_endpoint(self, task: Task) -> Endpoint:
         async def pass_on(request: Request) -> None:
-            parsed = await decode_body(await request.read_body(self.limits), decode_ranking, self.limits)
+            parsed = await read_json(request, decode_ranking, self.limits)
             reply = await run_for_client(request, self.service.relay_json(request.tenant, task, parsed))
             headers = _byte_headers(reply.metadata) if reply.media_type == _BYTES else []
             await request.reply(200, reply.body, headers)

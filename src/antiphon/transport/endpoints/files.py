@@ -26,15 +26,13 @@ from antiphon.service.files import Files, StoredContent
 from antiphon.transport.http.channel import Header
 from antiphon.transport.http.forms import ReceivedForm, read_form
 from antiphon.transport.http.query import read_query
-from antiphon.transport.http.request import Request, decode_body
-from antiphon.transport.middleware.routing import Route
+from antiphon.transport.http.request import Request, read_json
+from antiphon.transport.middleware.routing import READ_ERRORS, WRITE_ERRORS, Route
 
 _FILE = "/v1/files/{file_id}"
 _UPLOAD = "/v1/uploads/{upload_id}"
 _FORM = "multipart/form-data"
 _BYTES = "application/octet-stream"
-_READ_ERRORS = (400, 404, 503)
-_FORM_ERRORS = (400, 404, 413, 415, 503)
 _RANGE = re.compile(rb"bytes=(\d{0,18})-(\d{0,18})")  # RFC 9110 §14.1.2; several ranges are answered with the whole
 
 
@@ -54,47 +52,37 @@ class FilesEndpoint(Struct, frozen=True):
     service: Files
     limits: Limits
 
-    @Route(
-        "POST",
-        "/v1/files",
-        "Upload a file",
-        "A form with `file`, `purpose` and, optionally, `expires_after[anchor]` and `expires_after[seconds]`.",
-        takes=FileForm,
-        takes_media_type=_FORM,
-        gives=FileObject,
-        new_work=True,
-        errors=_FORM_ERRORS,
-    )
+    @Route("POST", "/v1/files", takes=FileForm, takes_media_type=_FORM, gives=FileObject, new_work=True)
     async def create(self, request: Request) -> None:
+        """Upload a file. A form with `file`, `purpose` and, optionally, `expires_after[anchor]` and
+        `expires_after[seconds]`.
+        """
         async with self._receive(request, "file", self.limits.stored_file_bytes) as (form, content):
             check_filename(form.filename, self.limits, "file")
             fields, request.ignored = decode_file_fields(form.fields)
             file = await self.service.create(request.tenant, form.filename, fields, content)
         await request.reply(200, encode(file))
 
-    @Route("GET", "/v1/files", "List files", query=FilesQuery, gives=FileList, errors=_READ_ERRORS)
+    @Route("GET", "/v1/files", query=FilesQuery, gives=FileList, errors=READ_ERRORS)
     async def list_all(self, request: Request) -> None:
+        """List files."""
         await request.reply(200, encode(await self.service.list_files(request.tenant, read_query(request, FilesQuery))))
 
-    @Route("GET", _FILE, "Retrieve a file", gives=FileObject, errors=_READ_ERRORS)
+    @Route("GET", _FILE, gives=FileObject, errors=READ_ERRORS)
     async def get(self, request: Request) -> None:
+        """Retrieve a file."""
         await request.reply(200, encode(await self.service.get(request.tenant, request.params["file_id"])))
 
-    @Route("DELETE", _FILE, "Delete a file", gives=FileDeleted, errors=_READ_ERRORS)
+    @Route("DELETE", _FILE, gives=FileDeleted, errors=READ_ERRORS)
     async def delete(self, request: Request) -> None:
+        """Delete a file."""
         file_id = request.params["file_id"]
         await self.service.delete(request.tenant, file_id)
         await request.reply(200, encode(FileDeleted(id=file_id)))
 
-    @Route(
-        "GET",
-        f"{_FILE}/content",
-        "Retrieve the content of a file",
-        "A `Range` header of one range of bytes is honoured.",
-        gives_too=(_BYTES,),
-        errors=(*_READ_ERRORS, 416),
-    )
+    @Route("GET", f"{_FILE}/content", gives_too=(_BYTES,), errors=(*READ_ERRORS, 416))
     async def content(self, request: Request) -> None:
+        """Retrieve the content of a file. A `Range` header of one range of bytes is honoured."""
         row = await self.service.find(request.tenant, request.params["file_id"])
         start, end = _parse_range(request.headers.get(b"range"), row.size)
         headers: list[Header] = [
@@ -118,33 +106,15 @@ class FilesEndpoint(Struct, frozen=True):
                         await request.write(piece)
                 await request.end()
 
-    @Route(
-        "POST",
-        "/v1/uploads",
-        "Begin an upload in parts",
-        "It expires after an hour.",
-        takes=CreateUpload,
-        example={"bytes": 4, "filename": "a.txt", "mime_type": "text/plain", "purpose": "user_data"},
-        gives=Upload,
-        errors=_FORM_ERRORS,
-    )
+    @Route("POST", "/v1/uploads", takes=CreateUpload, gives=Upload, errors=WRITE_ERRORS)
     async def create_upload(self, request: Request) -> None:
-        body = await request.read_body(self.limits)
-        parsed, request.ignored = await decode_body(body, decode_upload, self.limits)
+        """Begin an upload in parts. It expires after an hour."""
+        parsed, request.ignored = await read_json(request, decode_upload, self.limits)
         await request.reply(200, encode(await self.service.create_upload(request.tenant, parsed)))
 
-    @Route(
-        "POST",
-        f"{_UPLOAD}/parts",
-        "Add a part to an upload",
-        "A form with the field `data`.",
-        takes=PartForm,
-        takes_media_type=_FORM,
-        gives=UploadPart,
-        new_work=True,
-        errors=_FORM_ERRORS,
-    )
+    @Route("POST", f"{_UPLOAD}/parts", takes=PartForm, takes_media_type=_FORM, gives=UploadPart, new_work=True)
     async def add_part(self, request: Request) -> None:
+        """Add a part to an upload. A form with the field `data`."""
         upload_id = request.params["upload_id"]
         await self.service.find_upload(request.tenant, upload_id)
         async with self._receive(request, "data", self.limits.upload_part_bytes) as (form, content):
@@ -152,24 +122,16 @@ class FilesEndpoint(Struct, frozen=True):
             part = await self.service.add_part(request.tenant, upload_id, content)
         await request.reply(200, encode(part))
 
-    @Route(
-        "POST",
-        f"{_UPLOAD}/complete",
-        "Complete an upload",
-        "The parts become a file, in the order of `part_ids`.",
-        takes=CompleteUpload,
-        example={"part_ids": ["part_1"]},
-        gives=Upload,
-        errors=_FORM_ERRORS,
-    )
+    @Route("POST", f"{_UPLOAD}/complete", takes=CompleteUpload, gives=Upload, errors=WRITE_ERRORS)
     async def complete_upload(self, request: Request) -> None:
-        body = await request.read_body(self.limits)
-        parsed, request.ignored = await decode_body(body, decode_completion, self.limits)
+        """Complete an upload. The parts become a file, in the order of `part_ids`."""
+        parsed, request.ignored = await read_json(request, decode_completion, self.limits)
         upload = await self.service.complete_upload(request.tenant, request.params["upload_id"], parsed)
         await request.reply(200, encode(upload))
 
-    @Route("POST", f"{_UPLOAD}/cancel", "Cancel an upload", gives=Upload, errors=_READ_ERRORS)
+    @Route("POST", f"{_UPLOAD}/cancel", gives=Upload, errors=READ_ERRORS)
     async def cancel_upload(self, request: Request) -> None:
+        """Cancel an upload."""
         upload = await self.service.cancel_upload(request.tenant, request.params["upload_id"])
         await request.reply(200, encode(upload))
 

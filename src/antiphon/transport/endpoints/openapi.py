@@ -39,25 +39,67 @@ _ERRORS = {
 
 _NEW_WORK_ERRORS = (400, 404, 413, 415, 429, 500, 503)
 
+_MODEL = "MODEL"  # in the examples, unless the server has a model
+_CHAT = {"model": _MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
+_MESSAGE = {"type": "message", "role": "user", "content": "Hello!"}
+_QUESTION, _PASSAGES = "What is the capital of France?", ["Paris is.", "Bread is."]
+_FACT = "Paris is the capital of France."
+_STORE = "/v1/vector_stores/{vector_store_id}"
+# bodies by path
+_EXAMPLES: dict[str, Json] = {
+    "/v1/chat/completions": _CHAT,
+    "/v1/classify": {"model": _MODEL, "input": _FACT},
+    "/v1/completions": {"model": _MODEL, "prompt": "Once upon a time", "max_tokens": 16},
+    "/v1/conversations": {"items": [_MESSAGE], "metadata": {"topic": "demo"}},
+    "/v1/conversations/{conversation_id}": {"metadata": {"topic": "demo"}},
+    "/v1/conversations/{conversation_id}/items": {"items": [_MESSAGE]},
+    "/v1/detokenize": {"model": _MODEL, "tokens": [1, 2, 3]},
+    "/v1/embeddings": {"model": _MODEL, "input": ["Hello!", "Good morning."]},
+    "/v1/messages": {**_CHAT, "max_tokens": 256},
+    "/v1/messages/count_tokens": _CHAT,
+    "/v1/pooling": {"model": _MODEL, "input": _FACT},
+    "/v1/rerank": {"model": _MODEL, "query": _QUESTION, "documents": _PASSAGES},
+    "/v1/responses": {"model": _MODEL, "input": "Hello!"},
+    "/v1/responses/compact": {"model": _MODEL, "input": [{"role": "user", "content": "Hello!"}]},
+    "/v1/responses/input_tokens": {"model": _MODEL, "input": "Hello!"},
+    "/v1/responses/{response_id}/tool_outputs": {
+        "tool_call_id": "call_1", "output": [{"type": "output_text", "text": "22 °C, sunny"}],
+    },
+    "/v1/score": {"model": _MODEL, "text_1": _QUESTION, "text_2": _PASSAGES},
+    "/v1/tokenize": {"model": _MODEL, "prompt": "Hello!"},
+    "/v1/uploads": {"bytes": 4, "filename": "a.txt", "mime_type": "text/plain", "purpose": "user_data"},
+    "/v1/uploads/{upload_id}/complete": {"part_ids": ["part_1"]},
+    "/v1/vector_stores": {"name": "manuals", "file_ids": []},
+    _STORE: {"name": "manuals"},
+    f"{_STORE}/file_batches": {"file_ids": ["file-1", "file-2"]},
+    f"{_STORE}/files": {"file_id": "file-1", "attributes": {"year": 2026}},
+    f"{_STORE}/files/{{file_id}}": {"attributes": {"year": 2026}},
+    f"{_STORE}/search": {"query": "How is the filter cleaned?", "max_num_results": 5},
+    "/v2/rerank": {"model": _MODEL, "query": _QUESTION, "documents": _PASSAGES},
+}  # fmt: skip
+
 
 class DocsEndpoint:
     """Serves the OpenAPI document and the page."""
 
-    def __init__(self, routes: Sequence[Route], version: str, limits: Limits) -> None:
+    def __init__(self, routes: Sequence[Route], version: str, limits: Limits, model: str = _MODEL) -> None:
+        """`model`: the model name in the examples."""
         documented = [*routes, *collect_routes(self)]
-        self._render = cache(lambda: msgspec.json.encode(describe(documented, version, limits)))
+        self._render = cache(lambda: msgspec.json.encode(describe(documented, version, limits, model)))
 
-    @Route("GET", "/openapi.json", "Get the OpenAPI 3.1 document of this API", gives=Json)
+    @Route("GET", "/openapi.json", gives=Json)
     async def document(self, request: Request) -> None:
+        """Get the OpenAPI 3.1 document of this API."""
         await request.reply(200, await asyncio.to_thread(self._render))  # takes too long for the event loop
 
-    @Route("GET", "/docs", "Show the documentation of this API", media_type="text/html", gives=str)
+    @Route("GET", "/docs", media_type="text/html", gives=str)
     async def page(self, request: Request) -> None:
+        """Show the documentation of this API."""
         body, headers = await asyncio.to_thread(_load_page)
         await request.reply(200, body, headers)
 
 
-def describe(routes: Sequence[Route], version: str, limits: Limits) -> Json:
+def describe(routes: Sequence[Route], version: str, limits: Limits, model: str = _MODEL) -> Json:
     """Return the OpenAPI document of these routes, with the operator's limits."""
     route_types = [(route.query, route.takes, route.gives, route.streams) for route in routes]
     types = [kind for kinds in route_types for kind in kinds if kind is not None]
@@ -69,7 +111,7 @@ def describe(routes: Sequence[Route], version: str, limits: Limits) -> Json:
     paths: dict[str, Json] = {}
     for route in routes:
         operations = paths.setdefault(route.path.replace("...}", "}"), {})
-        operations[route.method.lower()] = _make_operation(route, schemas, queries)
+        operations[route.method.lower()] = _make_operation(route, schemas, queries, model)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Antiphon", "version": version, "description": _PATH_NOTE},
@@ -84,7 +126,7 @@ def describe(routes: Sequence[Route], version: str, limits: Limits) -> Json:
     }
 
 
-def _make_operation(route: Route, schemas: Iterator[Json], queries: dict[str, Json]) -> Json:
+def _make_operation(route: Route, schemas: Iterator[Json], queries: dict[str, Json], model: str) -> Json:
     """Describe one route. Takes its schemas from `schemas`, in the order in which `describe` listed the types."""
     operation_id = "_".join([route.method.lower(), *re.findall(r"\w+", route.path.removeprefix("/v1"))])
     tag = route.path.split("/")[2] if route.path.startswith("/v1/") else "server"
@@ -102,8 +144,8 @@ def _make_operation(route: Route, schemas: Iterator[Json], queries: dict[str, Js
         operation["parameters"] = parameters
     if route.takes is not None:
         content = _content(route.takes_media_type, next(schemas))
-        if route.example is not None:
-            content[route.takes_media_type]["example"] = route.example
+        if (example := _EXAMPLES.get(route.path)) is not None:
+            content[route.takes_media_type]["example"] = example | ({"model": model} if "model" in example else {})
         operation["requestBody"] = {"required": not route.takes_nothing, "content": content}
     reply: Json = {"description": "Success."}
     if route.gives is not None:

@@ -22,8 +22,8 @@ from antiphon.service.compact import Compactions
 from antiphon.service.responses import Responses
 from antiphon.service.tokens import InputTokenCounter
 from antiphon.stores.base import IdempotencyKey
-from antiphon.transport.http.request import Request, decode_body, log_user, run_for_client
-from antiphon.transport.middleware.routing import EXAMPLE_MODEL, Route
+from antiphon.transport.http.request import Request, decode_body, log_user, read_json, run_for_client
+from antiphon.transport.middleware.routing import Route
 from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import included_image_urls
 
@@ -48,19 +48,11 @@ class ResponsesEndpoint(Struct, frozen=True):
     parts: PartCache
     delivery: Delivery
 
-    @Route(
-        "POST",
-        PATH,
-        "Create a response",
-        "One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. The same request with the "
-        "same Idempotency-Key returns the same response.",
-        takes=CreateResponse,
-        example={"model": EXAMPLE_MODEL, "input": "Hello!"},
-        gives=Response,
-        streams=StreamEvent,
-        new_work=True,
-    )
+    @Route("POST", PATH, takes=CreateResponse, gives=Response, streams=StreamEvent, new_work=True)
     async def create(self, request: Request) -> None:
+        """Create a response. One JSON body, or with `stream: true` server-sent events that end with `[DONE]`. The same
+        request with the same Idempotency-Key returns the same response.
+        """
         body = await request.read_body(self.limits)
         parsed = await decode_body(body, decode_create, self.limits, self.parts.for_tenant(request.tenant))
         key = _read_key(request, body) if IDEMPOTENCY_KEY in request.headers else None
@@ -78,36 +70,22 @@ class ResponsesEndpoint(Struct, frozen=True):
             stream_format = self.delivery.make_response_format(request, included_image_urls(parsed.request))
         await self.delivery.reply(request, accepted.source, accepted.ignored, stream_format)
 
-    @Route(
-        "POST",
-        f"{PATH}/input_tokens",
-        "Count the tokens of an input",
-        "The `usage.input_tokens` that a response to the same body would have. Nothing is generated or stored. Fails "
-        "with the name of the engine if it cannot count tokens.",
-        takes=CreateResponse,
-        example={"model": EXAMPLE_MODEL, "input": "Hello!"},
-        gives=InputTokenCount,
-        new_work=True,
-    )
+    @Route("POST", f"{PATH}/input_tokens", takes=CreateResponse, gives=InputTokenCount, new_work=True)
     async def count(self, request: Request) -> None:
+        """Count the tokens of an input. The `usage.input_tokens` that a response to the same body would have. Nothing
+        is generated or stored. Fails with the name of the engine if it cannot count tokens.
+        """
         parts = self.parts.for_tenant(request.tenant)
-        parsed = await decode_body(await request.read_body(self.limits), decode_create, self.limits, parts)
+        parsed = await read_json(request, decode_create, self.limits, parts)
         tokens, request.ignored = await self.counting.count(request.tenant, parsed)
         await request.reply(200, encode(InputTokenCount(input_tokens=tokens)))
 
-    @Route(
-        "POST",
-        f"{PATH}/compact",
-        "Compact a conversation",
-        "The user's messages and one compaction item with the model's encrypted summary of everything else. Send the "
-        "output back unchanged as the beginning of an `input`. Nothing is stored.",
-        takes=CompactResponse,
-        example={"model": EXAMPLE_MODEL, "input": [{"role": "user", "content": "Hello!"}]},
-        gives=CompactedResponse,
-        new_work=True,
-    )
+    @Route("POST", f"{PATH}/compact", takes=CompactResponse, gives=CompactedResponse, new_work=True)
     async def compact(self, request: Request) -> None:
-        parsed = await decode_body(await request.read_body(self.limits), decode_compact, self.limits)
+        """Compact a conversation. The user's messages and one compaction item with the model's encrypted summary of
+        everything else. Send the output back unchanged as the beginning of an `input`. Nothing is stored.
+        """
+        parsed = await read_json(request, decode_compact, self.limits)
         compacted, request.ignored = await run_for_client(request, self.compactions.compact(request.tenant, parsed))
         await request.reply(200, encode(compacted))
 

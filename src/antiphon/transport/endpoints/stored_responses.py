@@ -29,14 +29,13 @@ from antiphon.service.runs.detached_runs import DetachedRuns
 from antiphon.service.runs.follow import replay
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.transport.http.query import read_query
-from antiphon.transport.http.request import Request, decode_body
-from antiphon.transport.middleware.routing import Route
+from antiphon.transport.http.request import Request, read_json
+from antiphon.transport.middleware.routing import READ_ERRORS, WRITE_ERRORS, Route
 from antiphon.transport.streaming import sse
 from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import collect_image_urls
 
 _RESPONSE_PATH = "/v1/responses/{response_id}"
-_READ_ERRORS = (400, 404, 503)
 
 
 class RetrieveQuery(Struct, frozen=True, kw_only=True):
@@ -61,33 +60,20 @@ class StoredResponsesEndpoint(Struct, frozen=True):
     tool_output_limits: Limits
     delivery: Delivery
 
-    @Route(
-        "GET",
-        "/v1/responses",
-        "List responses",
-        "Stored responses, newest first unless `order` says otherwise; `last_id` of a page is `after` of the next. A "
-        "page of long responses may be shorter than `limit`. An extension.",
-        query=ListQuery,
-        gives=ResponseList,
-        errors=_READ_ERRORS,
-    )
+    @Route("GET", "/v1/responses", query=ListQuery, gives=ResponseList, errors=READ_ERRORS)
     async def list(self, request: Request) -> None:
+        """List responses. Stored responses, newest first unless `order` says otherwise; `last_id` of a page is `after`
+        of the next. A page of long responses may be shorter than `limit`. An extension.
+        """
         if request.headers.get(b"upgrade", b"").lower() == b"websocket":
             raise UpgradeRequired("This path does not accept WebSocket connections; use HTTP.")
         await request.reply(200, await self.stored.list_responses(request.tenant, read_query(request, ListQuery)))
 
-    @Route(
-        "GET",
-        _RESPONSE_PATH,
-        "Retrieve a response",
-        "With `stream=true` its events are replayed, all or those after `starting_after`; while it runs, new events "
-        "follow.",
-        query=RetrieveQuery,
-        gives=Response,
-        streams=StreamEvent,
-        errors=_READ_ERRORS,
-    )
+    @Route("GET", _RESPONSE_PATH, query=RetrieveQuery, gives=Response, streams=StreamEvent, errors=READ_ERRORS)
     async def get(self, request: Request) -> None:
+        """Retrieve a response. With `stream=true` its events are replayed, all or those after `starting_after`; while
+        it runs, new events follow.
+        """
         query, response_id = read_query(request, RetrieveQuery), request.params["response_id"]
         if query.stream:
             await self._replay(request, response_id, query)
@@ -96,75 +82,45 @@ class StoredResponsesEndpoint(Struct, frozen=True):
         request.ignored = [*request.ignored, *(name for name, value in unused.items() if value is not None)]
         await request.reply(200, await self.stored.get(request.tenant, response_id, query.include))
 
-    @Route(
-        "DELETE",
-        _RESPONSE_PATH,
-        "Delete a response",
-        "Responses that continue it retain the items that they need.",
-        gives=ResponseDeleted,
-        errors=(404, 503),
-    )
+    @Route("DELETE", _RESPONSE_PATH, gives=ResponseDeleted, errors=(404, 503))
     async def delete(self, request: Request) -> None:
+        """Delete a response. Responses that continue it retain the items that they need."""
         response_id = request.params["response_id"]
         await self.stored.delete(request.tenant, response_id)
         await request.reply(200, encode(ResponseDeleted(id=response_id)))
 
-    @Route(
-        "POST",
-        f"{_RESPONSE_PATH}/cancel",
-        "Cancel a background response",
-        "Returns the final response. Cancelling it again has no effect.",
-        gives=Response,
-        errors=_READ_ERRORS,
-    )
+    @Route("POST", f"{_RESPONSE_PATH}/cancel", gives=Response, errors=READ_ERRORS)
     async def cancel(self, request: Request) -> None:
+        """Cancel a background response. Returns the final response. Cancelling it again has no effect."""
         response_id = request.params["response_id"]
         self.stored.check_id(response_id)
         await request.reply(200, await self.background_runs.cancel(request.tenant, response_id))
 
-    @Route(
-        "GET",
-        f"{_RESPONSE_PATH}/input_items",
-        "List a response's input",
-        "Its own input, without that of earlier ones. Last first, unless `order` says otherwise.",
-        query=ItemsQuery,
-        gives=ItemList,
-        errors=_READ_ERRORS,
-    )
+    @Route("GET", f"{_RESPONSE_PATH}/input_items", query=ItemsQuery, gives=ItemList, errors=READ_ERRORS)
     async def input_items(self, request: Request) -> None:
+        """List a response's input. Its own input, without that of earlier ones. Last first, unless `order` says
+        otherwise.
+        """
         query = read_query(request, ItemsQuery)
         page = await self.stored.list_input_items(request.tenant, request.params["response_id"], query)
         await request.reply(200, page)
 
-    @Route(
-        "POST",
-        f"{_RESPONSE_PATH}/tool_outputs",
-        "Submit the output of a tool",
-        "For a response that was created with `wait_for_tool_outputs` and waits for the outputs of the client's own "
-        "tools: it continues, in the same stream, when every pending call has its output.",
-        takes=SubmitToolOutput,
-        example={"tool_call_id": "call_1", "output": [{"type": "output_text", "text": "22 °C, sunny"}]},
-        gives=ToolOutputTaken,
-        errors=(400, 404, 413, 415, 503),
-    )
+    @Route("POST", f"{_RESPONSE_PATH}/tool_outputs", takes=SubmitToolOutput, gives=ToolOutputTaken, errors=WRITE_ERRORS)
     async def submit_output(self, request: Request) -> None:
+        """Submit the output of a tool. For a response that was created with `wait_for_tool_outputs` and waits for the
+        outputs of the client's own tools: it continues, in the same stream, when every pending call has its output.
+        """
         response_id, limits = request.params["response_id"], self.tool_output_limits
         self.stored.check_id(response_id)
-        parsed = await decode_body(await request.read_body(limits), decode_tool_output, limits)
+        parsed = await read_json(request, decode_tool_output, limits)
         request.ignored = parsed.ignored
         await request.reply(200, await self.tool_outputs.submit(request.tenant, response_id, parsed))
 
-    @Route(
-        "GET",
-        f"{_RESPONSE_PATH}/trace",
-        "Show the trace of a response",
-        "The prompt of each turn as sent to the engine, the engine's output, and durations of turns and tools; for the "
-        "latest responses of this process, if traces are enabled (`--keep-traces`).",
-        gives=ResponseTrace,
-        needs=ADMIN,
-        errors=(404,),
-    )
+    @Route("GET", f"{_RESPONSE_PATH}/trace", gives=ResponseTrace, needs=ADMIN, errors=(404,))
     async def show_trace(self, request: Request) -> None:
+        """Show the trace of a response. The prompt of each turn as sent to the engine, the engine's output, and
+        durations of turns and tools; for the latest responses of this process, if traces are enabled (`--keep-traces`).
+        """
         await request.reply(200, self.traces.find(request.tenant, request.params["response_id"]))
 
     async def _replay(self, request: Request, response_id: str, query: RetrieveQuery) -> None:

@@ -75,21 +75,16 @@ class SystemEndpoints:
         self._authenticator = authenticator
         self._version = _encode(Version(version))
 
-    @Route("GET", "/health", "Check that the server is alive", gives=Health, needs=None)
+    @Route("GET", "/health", gives=Health, needs=None)
     async def health(self, request: Request) -> None:
+        """Check that the server is alive."""
         await request.reply(200, HEALTHY)
 
-    @Route(
-        "GET",
-        "/ready",
-        "Check that the server accepts work",
-        "503 with the reasons while an engine or the store is not healthy, while no new work is accepted, and during "
-        "shutdown.",
-        gives=Ready,
-        errors=(503,),
-        needs=None,
-    )
+    @Route("GET", "/ready", gives=Ready, errors=(503,), needs=None)
     async def ready(self, request: Request) -> None:
+        """Check that the server accepts work. 503 with the reasons while an engine or the store is not healthy, while
+        no new work is accepted, and during shutdown.
+        """
         if reasons := ["The server is shutting down."] if self._authenticator.closed else self._list_reasons():
             raise Unavailable(" ".join(reasons), retry_after=1.0)
         await request.reply(200, self._render_ready())
@@ -110,20 +105,24 @@ class SystemEndpoints:
             reasons = [*reasons, self._authenticator.load_monitor.reason]
         return reasons
 
-    @Route("GET", "/version", "Get the version of the server", gives=Version, needs=None)
+    @Route("GET", "/version", gives=Version, needs=None)
     async def version(self, request: Request) -> None:
+        """Get the version of the server."""
         await request.reply(200, self._version)
 
-    @Route("GET", "/metrics", "Get metrics in the Prometheus format", media_type="text/plain", gives=str, needs=ADMIN)
+    @Route("GET", "/metrics", media_type="text/plain", gives=str, needs=ADMIN)
     async def metrics(self, request: Request) -> None:
+        """Get metrics in the Prometheus format."""
         await request.reply(200, self._metrics.text(), [(b"content-type", CONTENT_TYPE)])
 
-    @Route("GET", "/v1/models", "List models", gives=ModelList)
+    @Route("GET", "/v1/models", gives=ModelList)
     async def models(self, request: Request) -> None:
+        """List models."""
         models = convert(self._models.models(), list[ModelObject], from_attributes=True)
         await request.reply(200, _encode(ModelList(data=models)))
 
-    @Route("GET", "/v1/models/{model...}", "Describe one model", gives=ModelObject, errors=(404,))
+    @Route("GET", "/v1/models/{model...}", gives=ModelObject, errors=(404,))
     async def model(self, request: Request) -> None:
+        """Describe one model."""
         model = convert(self._models.model(request.params["model"]), ModelObject, from_attributes=True)
         await request.reply(200, _encode(model))

@@ -20,131 +20,89 @@ from antiphon.protocol.types.vector_stores import (
     VectorStoreFilesQuery,
 )
 from antiphon.service.vector_stores.store_files import StoreFiles
-from antiphon.transport.endpoints.vector_stores import PAGES
 from antiphon.transport.http.channel import Header
 from antiphon.transport.http.query import read_query
-from antiphon.transport.http.request import Request, decode_body
-from antiphon.transport.middleware.routing import Route
+from antiphon.transport.http.request import Request, read_json
+from antiphon.transport.middleware.routing import READ_ERRORS, WRITE_ERRORS, Route
 
 _FILES = "/v1/vector_stores/{vector_store_id}/files"
 _FILE = f"{_FILES}/{{file_id}}"
 _BATCHES = "/v1/vector_stores/{vector_store_id}/file_batches"
 _BATCH = f"{_BATCHES}/{{batch_id}}"
-_READ_ERRORS = (400, 404, 503)
-_WRITE_ERRORS = (400, 404, 413, 415, 503)
-_REPLACES = "Adding a file that the store has already indexes it again."
 
 
 class StoreFilesEndpoint(Struct, frozen=True):
     service: StoreFiles
     limits: Limits
 
-    @Route(
-        "POST",
-        _FILES,
-        "Add a file to a vector store",
-        _REPLACES,
-        takes=AddVectorStoreFile,
-        example={"file_id": "file-1", "attributes": {"year": 2026}},
-        gives=VectorStoreFile,
-        new_work=True,
-        errors=_WRITE_ERRORS,
-    )
+    @Route("POST", _FILES, takes=AddVectorStoreFile, gives=VectorStoreFile, new_work=True)
     async def add(self, request: Request) -> None:
-        body = await request.read_body(self.limits)
-        parsed, request.ignored = await decode_body(body, decode_store_file, self.limits)
+        """Add a file to a vector store. Adding a file that the store has already indexes it again."""
+        parsed, request.ignored = await read_json(request, decode_store_file, self.limits)
         file = await self.service.add(request.tenant, request.params["vector_store_id"], parsed)
         await request.reply(200, encode(file), self._poll_headers())
 
-    @Route(
-        "GET",
-        _FILES,
-        "List the files of a vector store",
-        PAGES,
-        query=VectorStoreFilesQuery,
-        gives=VectorStoreFileList,
-        errors=_READ_ERRORS,
-    )
+    @Route("GET", _FILES, query=VectorStoreFilesQuery, gives=VectorStoreFileList, errors=READ_ERRORS)
     async def list_all(self, request: Request) -> None:
+        """List the files of a vector store. Newest first, unless `order` says otherwise; `after` and `before` are ids
+        of entries.
+        """
         query = read_query(request, VectorStoreFilesQuery)
         page = await self.service.list_files(request.tenant, request.params["vector_store_id"], query)
         await request.reply(200, encode(page))
 
-    @Route("GET", _FILE, "Retrieve a file of a vector store", gives=VectorStoreFile, errors=_READ_ERRORS)
+    @Route("GET", _FILE, gives=VectorStoreFile, errors=READ_ERRORS)
     async def get(self, request: Request) -> None:
+        """Retrieve a file of a vector store."""
         file = await self.service.get(request.tenant, **request.params)
         await request.reply(200, encode(file), self._poll_headers())
 
-    @Route(
-        "POST",
-        _FILE,
-        "Update the attributes of a file",
-        "They replace the existing attributes.",
-        takes=UpdateVectorStoreFile,
-        example={"attributes": {"year": 2026}},
-        gives=VectorStoreFile,
-        errors=_WRITE_ERRORS,
-    )
+    @Route("POST", _FILE, takes=UpdateVectorStoreFile, gives=VectorStoreFile, errors=WRITE_ERRORS)
     async def update(self, request: Request) -> None:
-        body = await request.read_body(self.limits)
-        parsed, request.ignored = await decode_body(body, decode_attributes, self.limits)
+        """Update the attributes of a file. They replace the existing attributes."""
+        parsed, request.ignored = await read_json(request, decode_attributes, self.limits)
         file = await self.service.set_attributes(request.tenant, **request.params, attributes=parsed.attributes or {})
         await request.reply(200, encode(file))
 
-    @Route("DELETE", _FILE, "Remove a file from a vector store", gives=VectorStoreFileDeleted, errors=_READ_ERRORS)
+    @Route("DELETE", _FILE, gives=VectorStoreFileDeleted, errors=READ_ERRORS)
     async def remove(self, request: Request) -> None:
+        """Remove a file from a vector store."""
         await self.service.remove(request.tenant, **request.params)
         await request.reply(200, encode(VectorStoreFileDeleted(id=request.params["file_id"])))
 
-    @Route(
-        "GET",
-        f"{_FILE}/content",
-        "Retrieve the indexed text of a file",
-        "One entry for each chunk; adjacent chunks overlap. `next_page` of a page is `page` of the next.",
-        query=FileContentQuery,
-        gives=FileContentPage,
-        errors=_READ_ERRORS,
-    )
+    @Route("GET", f"{_FILE}/content", query=FileContentQuery, gives=FileContentPage, errors=READ_ERRORS)
     async def content(self, request: Request) -> None:
+        """Retrieve the indexed text of a file. One entry for each chunk; adjacent chunks overlap. `next_page` of a page
+        is `page` of the next.
+        """
         page = read_query(request, FileContentQuery).page
         await request.reply(200, encode(await self.service.read_content(request.tenant, **request.params, start=page)))
 
-    @Route(
-        "POST",
-        _BATCHES,
-        "Add a batch of files to a vector store",
-        f"Either `file_ids` or `files`. {_REPLACES}",
-        takes=CreateFileBatch,
-        example={"file_ids": ["file-1", "file-2"]},
-        gives=VectorStoreFileBatch,
-        new_work=True,
-        errors=_WRITE_ERRORS,
-    )
+    @Route("POST", _BATCHES, takes=CreateFileBatch, gives=VectorStoreFileBatch, new_work=True)
     async def add_batch(self, request: Request) -> None:
-        body = await request.read_body(self.limits)
-        parsed, request.ignored = await decode_body(body, decode_file_batch, self.limits)
+        """Add a batch of files to a vector store. Either `file_ids` or `files`. Adding a file that the store has
+        already indexes it again.
+        """
+        parsed, request.ignored = await read_json(request, decode_file_batch, self.limits)
         batch = await self.service.add_batch(request.tenant, request.params["vector_store_id"], parsed)
         await request.reply(200, encode(batch), self._poll_headers())
 
-    @Route("GET", _BATCH, "Retrieve a batch of files", gives=VectorStoreFileBatch, errors=_READ_ERRORS)
+    @Route("GET", _BATCH, gives=VectorStoreFileBatch, errors=READ_ERRORS)
     async def get_batch(self, request: Request) -> None:
+        """Retrieve a batch of files."""
         batch = await self.service.get_batch(request.tenant, **request.params)
         await request.reply(200, encode(batch), self._poll_headers())
 
-    @Route("POST", f"{_BATCH}/cancel", "Cancel a batch of files", gives=VectorStoreFileBatch, errors=_READ_ERRORS)
+    @Route("POST", f"{_BATCH}/cancel", gives=VectorStoreFileBatch, errors=READ_ERRORS)
     async def cancel_batch(self, request: Request) -> None:
+        """Cancel a batch of files."""
         await request.reply(200, encode(await self.service.cancel_batch(request.tenant, **request.params)))
 
-    @Route(
-        "GET",
-        f"{_BATCH}/files",
-        "List the files of a batch",
-        PAGES,
-        query=VectorStoreFilesQuery,
-        gives=VectorStoreFileList,
-        errors=_READ_ERRORS,
-    )
+    @Route("GET", f"{_BATCH}/files", query=VectorStoreFilesQuery, gives=VectorStoreFileList, errors=READ_ERRORS)
     async def list_batch(self, request: Request) -> None:
+        """List the files of a batch. Newest first, unless `order` says otherwise; `after` and `before` are ids of
+        entries.
+        """
         query = read_query(request, VectorStoreFilesQuery)
         await request.reply(200, encode(await self.service.list_files(request.tenant, **request.params, query=query)))
 

@@ -266,6 +266,17 @@ async def decode_body(
     return await asyncio.to_thread(decode, body, limits, *args, **kwargs)
 
 
+async def read_json(
+    request: Request,
+    decode: Callable[Concatenate[bytes, Limits, P], T],
+    limits: Limits,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """Read and decode the JSON body of a request."""
+    return await decode_body(await request.read_body(limits), decode, limits, *args, **kwargs)
+
+
 def render_rate_headers(limit_set: LimitSet) -> list[Header]:
     """Render the `x-ratelimit-…` headers, which report the remaining limits in OpenAI's format.
 

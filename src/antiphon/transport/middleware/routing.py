@@ -18,7 +18,8 @@ from antiphon.transport.http.request import Request
 
 Endpoint = Callable[[Request], Awaitable[None]]
 Function = TypeVar("Function", bound=Callable[..., Awaitable[None]])
-EXAMPLE_MODEL = "MODEL"  # in the examples of routes, until `collect_routes` replaces it by a model of the server
+READ_ERRORS = (400, 404, 503)  # statuses of routes that read stored objects
+WRITE_ERRORS = (*READ_ERRORS, 413, 415)  # and of those that take a body
 
 
 async def _serve_nothing(request: Request) -> None:
@@ -29,19 +30,19 @@ async def _serve_nothing(request: Request) -> None:
 class Route(Struct, frozen=True):
     """An endpoint and its path. `{name}` matches one segment, `{name...}` the remaining path.
 
-    `takes`, `query`, `gives` and `streams` are the types of its body, query, reply and events; `example` is an example
-    body. /openapi.json documents them. Routes are declared as decorators of methods; see `collect_routes`.
+    `takes`, `query`, `gives` and `streams` are the types of its body, query, reply and events. /openapi.json documents
+    them. Routes are declared as decorators of methods, whose docstrings have the summary and, after the first sentence,
+    the description; see `collect_routes`.
     """
 
     method: str
     path: str
-    summary: str
+    summary: str = ""
     description: str = ""
     takes: Any = None
     takes_media_type: str = "application/json"
     takes_nothing: bool = False  # the body may be missing
     query: type[Struct] | None = None
-    example: dict[str, Any] | None = None
     gives: Any = None
     streams: Any = None
     media_type: str = "application/json"
@@ -53,19 +54,18 @@ class Route(Struct, frozen=True):
 
     def __call__(self, method: Function) -> Function:
         """Declare that a method of a class is the endpoint."""
-        vars(method)["route"] = self
+        summary, _, description = " ".join((method.__doc__ or "").split()).partition(". ")
+        vars(method)["route"] = replace(self, summary=summary.removesuffix("."), description=description)
         return method
 
 
-def collect_routes(*owners: object, model: str = EXAMPLE_MODEL) -> list[Route]:
-    """Return the routes that methods of these objects declare. `model`: the model name in the examples."""
+def collect_routes(*owners: object) -> list[Route]:
+    """Return the routes that methods of these objects declare."""
     routes = []
     for owner in owners:
         for name, method in vars(type(owner)).items():
             if isinstance(route := getattr(method, "route", None), Route):
-                named = {"model": model} if "model" in (route.example or ()) else {}
-                example = None if route.example is None else {**route.example, **named}
-                routes.append(replace(route, endpoint=getattr(owner, name), example=example))
+                routes.append(replace(route, endpoint=getattr(owner, name)))
     return routes
 
 

@@ -50,8 +50,9 @@ class WebSocketEndpoint:
         loads = [connection.load for connection in self._open]
         return sum(running for running, _ in loads), sum(waiting for _, waiting in loads)
 
-    @Route(WEBSOCKET, PATH, "Responses over a WebSocket", new_work=True)
+    @Route(WEBSOCKET, PATH, new_work=True)
     async def serve(self, request: Request) -> None:
+        """Responses over a WebSocket."""
         assert isinstance(request, WebSocketUpgrade)  # the method of the route guarantees it
         self._authenticator.check_websocket_origin(request)
         with self._count_connection(request.principal.key):
