@@ -92,9 +92,7 @@ class TurnPolicy(Protocol):
         """Restore the result of a call that another server ran for this response and that the model has seen."""
 
     async def consume_approval(self, call: ModelToolCall) -> None:
-        """Consume the approval of a call, once, just before it runs. Raises the error for the client if it may not
-        run.
-        """
+        """Consume the approval of a call, once, just before it runs. Raises the client's error if it may not run."""
 
     async def record_approval_request(self, call: ModelToolCall, output: Sequence[it.OutputItem]) -> None:
         """Store what an approval is about to be requested for.
@@ -160,9 +158,7 @@ class ToolLoop:
                 await pending
 
     async def wait_durable(self) -> None:
-        """Wait until everything fed is visible to a server that takes the response over. Call it before any side
-        effect.
-        """
+        """Wait until all that was fed is visible to a server that takes over. Call it before any side effect."""
         if self._wait_written is not None:
             await self._wait_written()
 
@@ -343,9 +339,7 @@ class ToolLoop:
         await self.feed(dl.ServerItemDone(key, result.item, result.model_output))
 
     async def _request_approval(self, server_call: ServerToolCall) -> None:
-        """Request an approval from the client. It is stored before the event is emitted, or the answer could come too
-        early.
-        """
+        """Request an approval from the client. It is stored before its event, or the answer could come too early."""
         offer = server_call.offer
         item = it.McpApprovalRequest(
             server_label=offer.namespace or "", name=offer.name, arguments=server_call.arguments

@@ -193,9 +193,7 @@ class ToolCallResolver(Struct, eq=False):
         return matches[0] if len(matches) == 1 else self._match_shell(name)
 
     def _match_shell(self, name: str) -> OfferedTool | None:
-        """Resolve any call in gpt-oss's `container` namespace to the first declared shell; the model uses other names
-        for it.
-        """
+        """Resolve calls in gpt-oss's `container` namespace, under any name, to the first declared shell."""
         shells = [offer for offer in self._offers.values() if offer.recipient == CONTAINER_EXEC]
         return shells[0] if shells and name.partition(".")[0] == CONTAINER_EXEC.partition(".")[0] else None
 

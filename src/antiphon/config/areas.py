@@ -34,9 +34,7 @@ from antiphon.errors import StartupError
 
 
 def _base_folder(variable: str, fallback: str) -> Path:
-    """Return our folder in an XDG base folder; relative paths in the variable are ignored, as the specification
-    requires.
-    """
+    """Return our folder in an XDG base folder; the specification requires to ignore relative paths."""
     configured = Path(os.environ.get(variable, ""))
     try:
         return (configured if configured.is_absolute() else Path.home() / fallback) / "antiphon"

@@ -48,9 +48,7 @@ def to_data_url(media_type: str, body: bytes) -> str:
 
 
 def _decode(text: str, start: int, max_bytes: int) -> tuple[bytes, bool]:
-    """Decode base64 in canonical form, or with whitespace, the URL-safe alphabet or missing padding, as some clients
-    send it.
-    """
+    """Decode base64 that is canonical, or has whitespace, the URL-safe alphabet or no padding, as clients send it."""
     if (len(text) - start) // 4 * 3 > max_bytes + 3:
         raise UnreadableMedia(f"It has more than the {max_bytes:,} bytes that are allowed.")
     strict = True

@@ -52,9 +52,7 @@ def parse_truncated_object(text: str) -> dict[str, Any] | None:
 
 
 def _next_expected(kind: str, token: str, expected: str | None, open_brackets: list[str]) -> str | None:
-    """Return the token kind expected after this token and update the open brackets. None if the token was not
-    expected.
-    """
+    """Return the kind of token expected next and update the open brackets; None if the token was not expected."""
     match kind, expected:
         case "open", "value":
             open_brackets.append(token)

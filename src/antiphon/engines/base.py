@@ -184,9 +184,7 @@ class Engine(Protocol):
     async def pass_through(
         self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
     ) -> PassthroughReply:
-        """Forward a request in the engine's own format: JSON for score, rerank, classify and pooling, a multipart form
-        for audio.
-        """
+        """Forward a request in the engine's own format: a multipart form for audio, JSON for all other tasks."""
         raise unsupported_task(self, f"does not support the task {task}")
 
 

@@ -213,9 +213,7 @@ class EngineClient:
         return connection
 
     async def _read_all(self, connection: EngineConnection, max_bytes: int) -> bytes:
-        """Read the rest of a response within one timeout, because an engine that sends single bytes never becomes
-        idle.
-        """
+        """Read the rest of a response within one timeout: an engine that sends single bytes is never idle."""
         parts: list[bytes] = []
         size = 0
         try:
@@ -311,9 +309,7 @@ class EventSplitter:
         return complete
 
     def _join_buffer(self, data: bytes) -> bytes:
-        """Return the buffer and the data if they now contain the end of an event; else buffer the data and return
-        nothing.
-        """
+        """Return the buffer and the data if they contain the end of an event; else buffer the data."""
         data = data.replace(b"\r", b"")
         if _END not in data and not (data.startswith(b"\n") and self._buffer.endswith(b"\n")):
             self._append(data)

@@ -168,9 +168,7 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
             self._schedule_timer()
 
     def drain(self, timeout: float, on_drained: "Callable[[EngineConnection], None]") -> None:
-        """Discard the last bytes of a response, then call `on_drained`; close the connection after `timeout`
-        seconds.
-        """
+        """Discard the last bytes of a response, then call `on_drained`; close after `timeout` seconds."""
         if self.complete or not self.is_open:
             on_drained(self)
             return
@@ -375,9 +373,7 @@ class TcpAddress(Struct, frozen=True):
 
 
 def create_tls_context(ca_file: str | None = None) -> ssl.SSLContext:
-    """Create a context that verifies certificates and host names against the system's authorities or those in a
-    file.
-    """
+    """Create a context that verifies certificates and host names, by the system's authorities or those in a file."""
     context = ssl.create_default_context(cafile=ca_file)
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -29,9 +29,7 @@ def build_pool(config: Config, progress: ProgressCallback | None = None) -> Engi
 
 
 def build_member_specs(config: Config, progress: ProgressCallback | None = None) -> list[MemberSpec]:
-    """Build one spec per configured engine; raise StartupError for an unknown engine or for settings it does not
-    support.
-    """
+    """Build one spec per configured engine; raise StartupError for an unknown engine or unsupported settings."""
     return [
         _build_member_spec(config, number, name, progress)
         for number, name in enumerate(_assign_names(config.inference.specs))

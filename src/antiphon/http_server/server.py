@@ -130,9 +130,7 @@ class HttpServer(uvicorn.Server):
         return await super().on_tick(counter) and self._is_drained()
 
     def check_connections(self, now: float) -> None:
-        """Check the timeouts of all connections, unless the event loop was blocked: received data is not read yet
-        then.
-        """
+        """Check the timeouts of all connections, unless the event loop was blocked and data is still unread."""
         is_stalled, self._checked_at = now - self._checked_at > _LOOP_STALL_SECONDS, now
         for connection in () if is_stalled else list(self.server_state.connections):
             if isinstance(connection, _CHECKED_PROTOCOLS):
@@ -149,9 +147,7 @@ class HttpServer(uvicorn.Server):
         return HttpProtocol(self.settings, self.server_state, self.lifespan.state)
 
     async def _wait_for_newcomers(self) -> None:
-        """Wait for the requests of clients that have just connected, so that they are answered; uvicorn would
-        disconnect them.
-        """
+        """Wait for the requests of clients that have just connected; uvicorn would disconnect them unanswered."""
         for _ in range(_NEWCOMER_POLLS):
             if self.force_exit:
                 return

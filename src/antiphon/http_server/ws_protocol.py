@@ -56,9 +56,7 @@ class HandshakeProtocol(ServerProtocol):
 
 
 class _FrameHeaders(dict[int, bytes]):
-    """Headers of unmasked, unfragmented text frames, by payload length; those of short frames are cached (RFC 6455
-    §5.2).
-    """
+    """Headers of unmasked, unfragmented text frames by payload length, cached for short ones (RFC 6455 §5.2)."""
 
     def __missing__(self, size: int) -> bytes:
         if size < _EXTENDED_LENGTH:
@@ -135,9 +133,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         return message
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Close the parser and drop the scope, too: they reference the protocol, and only the garbage collector would
-        free them.
-        """
+        """Close the parser and drop the scope: they reference the protocol and would wait for the collector."""
         super().connection_lost(error)
         self.conn.parser.close()
         vars(self).pop("scope", None)
@@ -178,9 +174,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._slow_client.check(now, self._stall_seconds)
 
     def shutdown(self) -> None:
-        """Let the application, which is notified of the shutdown, send its last events and close; abort clients that do
-        not read.
-        """
+        """Let the application, which is notified, send its last events and close; abort clients that do not read."""
         if self.close_sent or not self.handshake_complete:
             super().shutdown()
         else:
@@ -275,9 +269,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.handle_parser_exception()
 
     def _reject_handshake(self) -> None:
-        """Reject a request that was taken for a handshake and is none: wrong method, or more headers than are
-        accepted.
-        """
+        """Reject a request that was taken for a handshake and is none: wrong method, or too many headers."""
         self.handshake_complete = self.close_sent = True
         self.transport.write(self.conn.reject(400, "This is not a WebSocket handshake request.").serialize())
         self.transport.close()

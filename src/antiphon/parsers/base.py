@@ -16,9 +16,7 @@ from antiphon.core.prompt import Chunk, Json, Prompt
 
 
 class ParserOptions(Struct, frozen=True, kw_only=True):
-    """Options for parsing the raw output of a model. They are fixed before the model runs; nothing is guessed from the
-    output.
-    """
+    """Options for parsing the raw output of a model, fixed before it runs: nothing is guessed from the output."""
 
     # name in parsers/reasoning.py; None: no reasoning, or it is not to be split off
     reasoning: str | None = None

@@ -240,9 +240,7 @@ def get_configured_format(choice: ParserChoice) -> ModelOutputFormat:
 
 
 def _is_harmony(choice: ParserChoice, family: ModelFamily | None, template: str) -> bool:
-    """Return whether the model is gpt-oss. Its tokens belong to one architecture: if another one is known, names do not
-    count.
-    """
+    """Return whether the model is gpt-oss. Its tokens belong to one architecture: with another, names do not count."""
     if choice.harmony or HARMONY_ALIASES.intersection((choice.reasoning, choice.calls)):
         return True
     if (choice.reasoning, choice.calls) != (AUTO, AUTO):

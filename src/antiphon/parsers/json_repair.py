@@ -213,9 +213,7 @@ class JsonRepair:
 
     @property
     def can_wait(self) -> bool:
-        """Whether input may be buffered until a container or key ends; the content of a string must be passed on
-        immediately.
-        """
+        """Whether input may be buffered until a container or key ends; content of strings must pass at once."""
         return self._is_key or not self._string.quote
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
@@ -238,9 +236,7 @@ class JsonRepair:
         return self._take_output(), at
 
     def can_pass(self, text: str) -> bool:
-        """Return whether the text lies completely within a string value and passes unchanged, the most frequent
-        case.
-        """
+        """Return whether the text lies within a string value and passes unchanged, the most frequent case."""
         return not self._is_key and self._string.can_pass(text)
 
     def finish(self) -> str:

@@ -43,9 +43,7 @@ class LogprobAligner:
         self._same_message = False
 
     def take_overlapping(self, begin: int, end: int) -> tuple[Logprob, ...]:
-        """Remove and return the log probabilities of the text in this range; earlier ones belong to no text and are
-        dropped.
-        """
+        """Remove and return the log probabilities of this range of text; earlier ones belong to no text."""
         taken: list[Logprob] = []
         tokens, overhanging, min_start = self._tokens, None, self._text_end if self._same_message else 0
         while tokens and tokens[0][0] < end:

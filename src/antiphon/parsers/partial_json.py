@@ -49,9 +49,7 @@ class StringPropertyReader:
         return self._read_head() if self._state is PropertyState.HEAD and text.strip(WHITESPACE) else ""
 
     def finish(self) -> str:
-        """Return the remaining text: a complete object without the property is delivered unchanged, a truncated one
-        adds none.
-        """
+        """Return the remaining text: a complete object without the property as it is, a truncated one not at all."""
         if raw := "".join(self._held).lstrip(WHITESPACE):
             return self._read_object(raw)
         return REPLACEMENT_CHARACTER if self._decoder.is_waiting else ""

@@ -417,9 +417,7 @@ class ReasoningSplitter:
 def _build_finders(
     markers: ReasoningMarkers, strays: tuple[str, ...], call_markers: tuple[str, ...]
 ) -> tuple[MarkerFinder, MarkerFinder, MarkerFinder]:
-    """Return finders for the markers before an answer, for those that begin reasoning after it, and for those that end
-    it.
-    """
+    """Return finders for the markers before an answer, those that begin reasoning after it, and those that end it."""
     return (
         MarkerFinder(*markers.opening, *strays, *[answer.opening for answer in markers.answer]),
         MarkerFinder(*markers.opening, *(strays if markers.inline else ())),

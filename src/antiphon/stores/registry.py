@@ -82,9 +82,7 @@ def parse_location(location: str) -> tuple[str, str]:
 
 
 def make_contents(location: str | None, store_location: str, store: Store) -> ContentStore:
-    """Create the content store for a value of --files: a folder, `store`, s3://…, or None for the default of
-    --store.
-    """
+    """Create the content store for a value of --files: a folder, `store`, s3://…, or None for --store's default."""
     if location is None:
         kind, target = parse_location(store_location)
         location = f"{target}.files" if kind == "sqlite" else "store"

@@ -113,9 +113,7 @@ class BenchSession:
         return refusals
 
     async def _measure(self, level: LoadLevel) -> None:
-        """Measure the servers in turns. Short requests before each turn open connections and end lazy
-        initialisation.
-        """
+        """Measure the servers in turns. Short requests before each turn open connections and end lazy setup."""
         plan, results = self._plan, [(target, level, Measurement()) for target in self._targets]
         self._results += results
         for turn in range(plan.rounds):

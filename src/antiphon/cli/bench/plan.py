@@ -46,9 +46,7 @@ class BenchPlan(Struct, frozen=True, kw_only=True):
         return max(level.concurrency for level in self.levels)
 
     def count_warmups(self, level: LoadLevel) -> int:
-        """Return the number of short requests before a round: one per connection; at a rate, at most
-        `MAX_RATE_WARMUPS`.
-        """
+        """Return the number of short requests before a round: one per connection, or `MAX_RATE_WARMUPS` at a rate."""
         if self.warmup is not None:
             return self.warmup
         return level.concurrency if level.rate is None else min(level.concurrency, MAX_RATE_WARMUPS)

@@ -69,9 +69,7 @@ def render_progress(title: str, measurement: Measurement, total: int | None, rat
 
 
 def render_table(figures: Sequence[Figures]) -> str:
-    """Render the results: one server with its levels side by side, or one table per level with the servers side by
-    side.
-    """
+    """Render the results: the levels of one server side by side, or for each level the servers side by side."""
     if len({result.url for result in figures}) == 1:
         first = figures[0]
         title = f"{first.url} ({first.api}, {first.model})"

@@ -25,9 +25,7 @@ _EMBEDDED = "llamacpp"
 
 
 async def check_engines(config: Config) -> AsyncIterator[Finding]:
-    """Check all remote engines concurrently. The embedded engine is not loaded: `check_embedded_models` checks its
-    files.
-    """
+    """Check all remote engines concurrently. `check_embedded_models` checks the files of the embedded one."""
     members = [
         (spec, member)
         for spec, member in zip(config.inference.specs, build_member_specs(config), strict=True)

@@ -175,9 +175,7 @@ class AnthropicEmitter(Dialect):
         return self._calls[key]
 
     def _finish_call(self, key: int, out: WireEvents) -> None:
-        """Finish a call and send the calls that waited for it: the finished ones, and the start of the first unfinished
-        one.
-        """
+        """Finish a call and send those that waited for it, up to the start of the first unfinished one."""
         if key in self._calls:
             self._calls[key].done = True
         self._send_calls(out)

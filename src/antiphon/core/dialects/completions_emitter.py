@@ -141,9 +141,7 @@ class CompletionEmitter(CompletionDialect):
 
 
 def _to_legacy_logprobs(logprobs: Iterable[Logprob], offset: int, top: int) -> LegacyLogprobs:
-    """Convert log probabilities. `offset` is the position of the first token, `top` the number of alternatives
-    requested.
-    """
+    """Convert log probabilities. `offset`: position of the first token; `top`: number of requested alternatives."""
     entries = [
         (one.token, one.logprob, {one.token: one.logprob, **{each.token: each.logprob for each in one.top_logprobs}})
         for one in logprobs

@@ -75,9 +75,7 @@ def begin_message(item_id: str, index: int, phase: Phase | None, out: EventList)
 
 
 class OpenReasoning:
-    """Raw reasoning, a summary in numbered paragraphs, or both, with the encrypted content for the client to send
-    back.
-    """
+    """Raw reasoning, a summary in numbered paragraphs, or both, with the encrypted content for the client."""
 
     def __init__(self, item_id: str, index: int, out: EventList) -> None:
         self._id = item_id

@@ -28,9 +28,7 @@ NOT_LISTED = "The tools were not listed: the response ended before."
 
 
 class StreamedField(Struct, frozen=True):
-    """A field that is empty in the added item and follows in delta and done events; one delta if it is known at the
-    start.
-    """
+    """A field that is empty in the added item and follows in delta and done events; one delta if known at the start."""
 
     field: str
     delta: Callable[..., ev.Event]

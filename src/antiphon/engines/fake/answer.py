@@ -110,9 +110,7 @@ def _pad_to_min_tokens(content: AnswerContent, sampling: Sampling, width: int, l
 
 
 def _cut_at_stop(text: str, sampling: Sampling, width: int) -> tuple[str, int | str | None]:
-    """Cut the text at the stop string or token that ends first, and return which one; of two that end together the
-    longer.
-    """
+    """Cut the text at the stop string or token that ends first, or the longer of two, and return which one."""
     if not (sampling.stop or sampling.stop_token_ids):
         return text, None
     start = (sampling.min_tokens or 0) * width

@@ -67,9 +67,7 @@ _PROMPT_LEVELS: frozenset[PromptLevel] = frozenset({"chat", "text", "tokens"})
 
 
 class FakeSettings(Struct, frozen=True, kw_only=True):
-    """Settings of the fake engine; each field is filled from the configuration field of that name, or with prefix
-    `fake_`.
-    """
+    """Settings of the fake engine, from the configuration fields of these names or with the prefix `fake_`."""
 
     level: Level = "chat"
     script: Path | None = None
@@ -133,9 +131,7 @@ class FakeEngine(FakeTasks):
         return self.parse_prompt(prompt).tokens
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Yield the lists of chunks. A request that is closed or cancelled before its last chunk counts as
-        cancelled.
-        """
+        """Yield the lists of chunks. A request that is closed before its last chunk counts as cancelled."""
         self.seen.append(request)
         self.requests += 1
         self.running += 1

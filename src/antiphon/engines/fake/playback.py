@@ -115,9 +115,7 @@ class AutomaticPlayback(Struct, frozen=True):
     rate: float | None
 
     def steps(self, burst: int) -> Iterator[PlaybackStep]:
-        """Yield bursts as C-level iterators: no Python code of this class runs per list, since throughput is measured
-        with it.
-        """
+        """Yield bursts as C-level iterators: no Python code runs per list, since throughput is measured with it."""
         chunks, joined = self.answer.chunks, self.joined
         split_lists = (chunks[at : at + joined] for at in range(0, len(chunks), joined))
         lists = map(list, zip(chunks, strict=True)) if joined == 1 else split_lists

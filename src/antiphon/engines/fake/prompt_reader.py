@@ -88,9 +88,7 @@ def _parse_chat(prompt: ChatPrompt) -> ParsedPrompt:
 
 
 def _render_chat(turns: list[tuple[str, str]], prompt: ChatPrompt) -> str:
-    """Render the chat like the template of the text level, so that both levels count alike, with the tools as JSON in
-    front.
-    """
+    """Render the chat like the template of the text level, so that both count alike, after the tools as JSON."""
     lines = [f"{START}{role}\n{text}{END}\n" for role, text in turns]
     if prompt.tools:
         lines.insert(0, json.encode(prompt.tools).decode())
@@ -184,9 +182,7 @@ class PrefixCache:
         self._recent: OrderedDict[tuple[str | None, str], None] = OrderedDict()
 
     def match(self, text: str, salt: str | None) -> int:
-        """Return the length in characters of the longest prefix shared with an earlier prompt of the same salt, and
-        store this one.
-        """
+        """Return how many characters the prompt shares with an earlier one of the same salt, and store it."""
         text = text[:MAX_PROMPT_CHARS]
         best = len(text) if (salt, text) in self._recent else self._longest_match(text, salt)
         self._recent[salt, text] = None

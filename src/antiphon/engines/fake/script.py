@@ -116,9 +116,7 @@ class Script:
         return None
 
     def _is_due(self, index: int, table: ReplyTable, request_number: int) -> bool:
-        """Check `request` and `times`: `times` counts requests from `request` on, or else playbacks; 0 means no
-        limit.
-        """
+        """Check `request` and `times`, which counts requests from `request` on, or else playbacks; 0: no limit."""
         if table.request is None:
             return not table.times or self._play_counts[index] < table.times
         times = 1 if table.times is None else table.times
@@ -159,9 +157,7 @@ def _build_reply(location: str, table: Any) -> tuple[ReplyTable, ScriptedReply]:
 
 
 def _resolve_finish(reply: ReplyTable, calls: int) -> Any:
-    """Return the finish reason. Scripts may use values that no engine should: any string passes, "none" breaks the
-    stream off.
-    """
+    """Return the finish reason. Any string passes, also one that no engine sends; "none" breaks the stream off."""
     if reply.finish is None:
         automatic = any(step.answer for step in reply.steps)
         return UNSET if automatic else "tool_calls" if calls else "stop"

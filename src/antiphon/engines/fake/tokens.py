@@ -70,9 +70,7 @@ def split_markers(segments: Sequence[Segment]) -> Iterator[Segment]:
 
 
 def encode(segments: Sequence[Segment]) -> tuple[int, ...]:
-    """Encode segments. A marker in a control segment is one token; a marker in other text is encoded character by
-    character.
-    """
+    """Encode segments. A marker is one token in a control segment, and one per character in other text."""
     ids: list[int] = []
     for segment in split_markers(segments):
         ids += [_MARKER_IDS[segment.text]] if segment.control else encode_text(segment.text)
@@ -105,9 +103,7 @@ def _to_character(token: int, param: str) -> str:
 
 
 def fake_logprob(piece: str, alternatives: int) -> Logprob:
-    """Make up a log probability, always the same for a piece; the probabilities of all alternatives add up to less than
-    one.
-    """
+    """Make up a log probability, always the same for a piece. All alternatives together have less than one."""
     seed = crc32(_encode_utf8(piece))
     probability = 0.55 + seed % 400 / 1000
     others = [filler for filler in FILLER_TOKENS if filler != piece]

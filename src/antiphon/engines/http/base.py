@@ -47,9 +47,7 @@ USAGE_SECONDS = 5.0  # between the end of the output and its usage
 
 
 class HttpPushStream(PushStream):
-    """The rest of a response, read and pushed in the callback that received it; its reader has the reason why it
-    stopped.
-    """
+    """The rest of a response, read and pushed in the callback that received it; its reader knows why it stopped."""
 
     def __init__(self, stream: EventStream[Any], reader: ResponseReader) -> None:
         self._stream = stream
@@ -368,9 +366,7 @@ class HttpEngine(HttpTasks):
         return self._set_max_tokens(replace(request, prompt=prompt)), in_reasoning
 
     def _set_max_tokens(self, request: GenerationRequest) -> GenerationRequest:
-        """Set max_tokens to at most the rest of the context: raw completions without it stop after 16 tokens or a
-        similar default.
-        """
+        """Limit max_tokens to the rest of the context: without it, raw completions stop after some 16 tokens."""
         context, prompt = self._context_size(request.model), request.prompt
         if context is None or not isinstance(prompt, TokenPrompt):
             return request
@@ -403,9 +399,7 @@ class HttpEngine(HttpTasks):
         return _StartedRequest(endpoint, request, in_reasoning, stream)
 
     def _map_error(self, error: AntiphonError, model: str) -> AntiphonError:
-        """Map an error that occurred before the first chunk. If the engine could not be reached, check its health
-        soon.
-        """
+        """Map an error before the first chunk. If the engine could not be reached, check its health soon."""
         if isinstance(error, EngineHttpError):
             return map_http_error(error, self._label, model)
         if isinstance(error, NotAStream) and (reported := find_error(error.body)) is not None:

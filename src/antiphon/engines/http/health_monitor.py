@@ -105,9 +105,7 @@ class ProbeClient:
         return await self.fetch_error_text(path, {}) is not None
 
     async def fetch_error_text(self, path: str, body: Json) -> str | None:
-        """Return the error text for a request that should be rejected; empty if it is accepted, None without such a
-        path.
-        """
+        """Return the error text for a request that should be rejected; "" if it is accepted, None without the path."""
         try:
             async with self._semaphore:
                 await self._client.post(path, msgspec.json.encode(body), ANY_JSON)
@@ -132,9 +130,7 @@ class HealthMonitor:
         self.is_healthy = False
 
     async def start(self) -> None:
-        """Probe once and start the task; raise StartupError if the engine rejects the key, since waiting would not
-        help.
-        """
+        """Probe once and start the task; raise StartupError for a rejected key, since waiting would not help."""
         try:
             await self._check()
         except EngineHttpError as error:

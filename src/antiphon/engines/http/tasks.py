@@ -241,9 +241,7 @@ class HttpTasks(Engine):
         return disabled != enabled
 
     async def _probe_reasoning_openers(self, model: str) -> tuple[tuple[int, ...], ...]:
-        """Return the last tokens of prompts that end with a reasoning opener; empty unless the opener is a single
-        token.
-        """
+        """Return the last tokens of prompts that end with a reasoning opener; empty unless it is one token."""
         if not self._is_token_level:
             return ()
         texts = [(Segment(opening, control=True),) for opening in REASONING_OPENINGS]

@@ -84,9 +84,7 @@ class ModelFetcher(Generic[T]):
         self._tasks: dict[str, asyncio.Task[T]] = {}
 
     async def fetch(self, name: str, seconds: float) -> T:
-        """Fetch the model or join its running fetch; raises `Unavailable` if that fails or takes longer than
-        `seconds`.
-        """
+        """Fetch the model or join its running fetch; raises `Unavailable` after a failure or `seconds`."""
         task = self._tasks.get(name)
         if task is None:
             task = self._tasks[name] = asyncio.create_task(self._run_fetch(name), name=f"fetch of {name}")

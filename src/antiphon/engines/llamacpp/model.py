@@ -166,9 +166,7 @@ class LocalModel:
         return self.is_loaded and self.supervisor.starts > 0 and self.child is None
 
     async def count_tokens(self, prompt: Prompt) -> int:
-        """Return the exact number of tokens if the prompt can fit into the context, otherwise a lower bound without
-        tokenizing it.
-        """
+        """Return the exact number of tokens, or a lower bound without tokenizing if that exceeds the context."""
         minimum = self._min_token_count(prompt)
         return minimum if minimum > self._launch.context else len(await self.tokenize(prompt))
 
@@ -176,9 +174,7 @@ class LocalModel:
     async def open_completion(
         self, request: GenerationRequest
     ) -> AsyncIterator[tuple[Sequence[int], EventStream[wire.LlamaCppEvent]]]:
-        """Start a completion; yields the prompt tokens and the event stream. A slot is occupied until the context
-        ends.
-        """
+        """Start a completion; yields the prompt tokens and the event stream. The context occupies a slot."""
         if self._min_token_count(request.prompt) > self._launch.context:
             raise ContextTooLong(f"The input has more than {self._launch.context} tokens.", param="input")
         sampling = request.sampling
@@ -220,9 +216,7 @@ class LocalModel:
                 raise InvalidValue(f"{token} is no token of this model, which has {vocabulary_size}.", param=param)
 
     async def _call_child(self, call: Callable[[RunningChild], Awaitable[T]]) -> T:
-        """Call the child, and once more if it turns out to have exited unnoticed: then it never received the
-        request.
-        """
+        """Call the child, and once more if it had exited unnoticed: then it never received the request."""
         running = await self._wait_ready()
         try:
             return await call(running)
@@ -241,9 +235,7 @@ class LocalModel:
             raise Unavailable(f"The model {self.id} is not available now: {error}", retry_after=5.0) from None
 
     async def tokenize(self, prompt: Prompt, special: bool = True) -> Sequence[int]:
-        """Tokenize a prompt; without `special`, the tokens that the model requires before every prompt are not
-        added.
-        """
+        """Tokenize a prompt; without `special`, the tokens that the model requires before it are not added."""
         match prompt:
             case TokenPrompt(tokens=tokens):
                 return tokens
@@ -259,9 +251,7 @@ class LocalModel:
                 raise TypeError("llama.cpp takes rendered prompts, not chat messages")
 
     def _min_token_count(self, prompt: Prompt) -> int:
-        """Return a lower bound of the number of tokens, from the length in bytes and the longest token of the
-        vocabulary.
-        """
+        """Return a lower bound of the number of tokens, from the bytes and the longest token of the vocabulary."""
         if not isinstance(prompt, TextPrompt) or not self._header.max_token_bytes:
             return 0
         return sum([len(segment.text.encode()) for segment in prompt.segments]) // self._header.max_token_bytes

@@ -103,9 +103,7 @@ class ChildProcess:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def find_in_log(self, text: str, position: int, seconds: float) -> str:
-        """Return the first line after `position` that contains the text; "" after `seconds`. The log lags behind the
-        responses.
-        """
+        """Return the first line after `position` with the text; "" after `seconds`. The log lags behind responses."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:

@@ -97,9 +97,7 @@ class LlamaCppConstraint(Struct, frozen=True, kw_only=True):
 
     @property
     def fails_silently(self) -> bool:
-        """Whether a constraint that cannot be compiled is ignored: llguidance does so silently, llama.cpp's own
-        grammars raise.
-        """
+        """Whether llguidance enforces it, which ignores what it cannot compile; llama.cpp's own grammars raise."""
         return self.schema is not None or self.grammar.startswith("%llguidance")
 
 

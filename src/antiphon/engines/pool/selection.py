@@ -160,9 +160,7 @@ class MemberSelector:
         return available[choose_least_loaded([_candidate(one, model) for one in available])].member
 
     def _filter_available(self, serving: list[MemberCapabilities], attempts: Attempts) -> list[MemberCapabilities]:
-        """Return the available members that were not tried yet. A single member is tried even if it is not
-        available.
-        """
+        """Return the available members that were not tried yet. A single member is tried even if unavailable."""
         now = _now()
         if len(serving) == 1 and not attempts.tried:
             return serving

@@ -100,9 +100,7 @@ class JsonFrame(CallFrame, frozen=True, kw_only=True):
 
 
 class CallTags(Struct, frozen=True, kw_only=True):
-    """Notation of a call with tags. If `name_ends` is empty, the name is part of the tag, like the names of
-    parameters.
-    """
+    """Notation of a call with tags. Without `name_ends`, the name is part of the tag, like names of parameters."""
 
     call: str  # text before the name
     name_ends: tuple[str, ...] = ()  # tags that may follow a name outside of a tag

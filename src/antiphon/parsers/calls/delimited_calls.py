@@ -40,9 +40,7 @@ class MarkerFinder:
         return not self.first_chars.isdisjoint(text)
 
     def find_next(self, text: str, at: int) -> tuple[int, str]:
-        """Return position and text of the next marker; without one, the position of a partial marker or the end, and
-        "".
-        """
+        """Return position and text of the next marker; else the position of a partial one, or the end, and ""."""
         found = self._pattern.search(text, at)
         return (max(at, self.find_partial(text)), "") if found is None else (found.start(), found[0])
 
@@ -51,9 +49,7 @@ class MarkerFinder:
         return len(text) - at < self._max_length and text[at:] in self.prefixes
 
     def find_partial(self, text: str) -> int:
-        """Return the position where a partial marker at the end of the text begins; the length of the text if there is
-        none.
-        """
+        """Return where a partial marker at the end of the text begins; the length of the text if there is none."""
         begin = max(0, len(text) - self._max_length + 1)
         tail = text[begin:]
         if not self.first_chars.isdisjoint(tail):
@@ -102,9 +98,7 @@ class CallReader:
         self.started = self.finished = self.rejected = False
 
     def feed(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
-        """Return the position reached and whether parsing continues there; if not, the rest is fed again with more
-        text.
-        """
+        """Return the position reached and whether parsing continues there; else the rest comes with more text."""
         raise NotImplementedError
 
     def finish(self, pending: str, out: list[Piece]) -> str:
@@ -361,9 +355,7 @@ class DelimitedCalls:
 
 @cache
 def _make_finders(frame: CallFrame) -> tuple[MarkerFinder, MarkerFinder, tuple[str, ...]]:
-    """Return the finders for markers outside and inside a frame, and the markers inside: there, closings take
-    precedence.
-    """
+    """Return the finders for markers outside and inside a frame, and those inside, where closings take precedence."""
     ends = (*frame.closings, *frame.between)
     markers = (*[marker for marker in frame.openings if not marker.startswith(ends)], *ends)
     return MarkerFinder(*frame.openings, *frame.unwrapped_starts), MarkerFinder(*markers), markers

@@ -133,9 +133,7 @@ class LiteralCalls(DelimitedCalls):
         return LiteralCall(self._call_count, self, not wrapped), at + len(prefix)
 
     def _pass_marker(self, marker: str, at: int, out: list[Piece]) -> int:
-        """Pass a marker. The closing bracket of an unmarked list ends all calls. A separator after a call may still be
-        text.
-        """
+        """Pass a marker. A closing bracket of an unmarked list ends all calls; a separator may still be text."""
         if self._has_called and marker in _SEPARATORS and self._idle_markers < MAX_IDLE_MARKERS:
             self._idle_markers += 1
             self._uncommitted.append(marker)

@@ -53,9 +53,7 @@ class LiteralSyntax(Struct, frozen=True, kw_only=True):
     is_python: bool = True
 
     def find_quote(self, text: str, at: int) -> str | None:
-        """Return the quote that begins here, "" for none; None if the text may still become a quote, or a longer
-        one.
-        """
+        """Return the quote that begins here, "" for none; None if more text may make it a quote or a longer one."""
         if text[at] not in self.quote_chars:
             return ""
         if self.is_python and text[at + 1 : at + 2] not in ("", text[at]):
@@ -68,9 +66,7 @@ class LiteralSyntax(Struct, frozen=True, kw_only=True):
         return ""
 
     def find_string_end(self, text: str, at: int, quote: str) -> tuple[int, bool]:
-        """Return the position of the closing quote and True; for an open string the end of its complete part and
-        False.
-        """
+        """Return the position of the closing quote and True; for an open string its complete end and False."""
         if self.is_python:
             return find_string_end(text, at, quote)
         end = text.find(quote, at)
@@ -149,9 +145,7 @@ class LiteralReader:
         return self._syntax.string_rule if is_streaming else self._syntax.value_rule
 
     def feed(self, text: str, at: int) -> tuple[int, bool]:
-        """Return the position reached and whether parsing continues there; if not, the rest is fed again with more
-        text.
-        """
+        """Return the position reached and whether parsing continues there; else the rest comes with more text."""
         more, end = True, len(text)
         while more and at < end:
             state = self._state
@@ -168,9 +162,7 @@ class LiteralReader:
         return at, more
 
     def finish(self, pending: str) -> str:
-        """Return the JSON that completes the object. A name without a value, a partial quote and a partial escape are
-        dropped.
-        """
+        """Return the JSON that completes the object. Names without values and partial quotes or escapes are dropped."""
         if self._state is STRING:
             self._out.append('"' if self._value is None else self._value.finish(cut=True))
         elif self._state is AFTER_STRING:

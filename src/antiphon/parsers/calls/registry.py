@@ -258,9 +258,7 @@ FORMATS: Final[dict[str, CallFrame]] = {
 
 @cache
 def load_format(name: str) -> Callable[[Mapping[str, Json]], DelimitedCalls]:
-    """Return what creates the parser of a format from the schemas of the offered tools; its module is imported on
-    first use.
-    """
+    """Return what creates the parser of a format from the offered tools' schemas, imported on first use."""
     if name not in FORMATS:
         raise StartupError(f"Unknown tool-call format {name!r}; available formats: {', '.join(sorted(FORMATS))}.")
     frame = FORMATS[name]

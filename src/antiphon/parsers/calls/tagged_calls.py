@@ -88,9 +88,7 @@ class TaggedCall(CallReader):
         return value.feed_string(text)
 
     def get_buffer_rule(self) -> BufferRule:
-        """Return the buffering rule. Strings are streamed once they have begun; other values are converted when
-        complete.
-        """
+        """Return the buffering rule: strings are streamed, other values are converted when they are complete."""
         if self._state is NAME:
             return _NAME_RULE
         if self._state is not VALUE or self._value is None:

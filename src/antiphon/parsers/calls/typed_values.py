@@ -76,9 +76,7 @@ def _collect_types(schema: Any, root: Json, depth: int) -> frozenset[str]:
 
 
 def _combine_types(alternatives: list[frozenset[str]], all_hold: bool) -> frozenset[str]:
-    """Combine the types of alternatives. An unrestricted alternative makes the result ANY, unless all of them must
-    hold.
-    """
+    """Combine the types of alternatives. An unrestricted one makes the result ANY, unless all of them must hold."""
     if all_hold:
         alternatives = [alternative for alternative in alternatives if alternative is not ANY]
     return ANY if not alternatives or ANY in alternatives else frozenset().union(*alternatives)
@@ -108,9 +106,7 @@ def escape_json(text: str) -> str:
 
 
 class TypedValue:
-    """Converts text to JSON incrementally. One `lead` and one `tail` around the text belong to the format, not to the
-    value.
-    """
+    """Converts text to JSON incrementally, without one `lead` and one `tail` around it, which belong to the format."""
 
     def __init__(self, types: frozenset[str], lead: str = "", tail: str = "") -> None:
         self._types = types
@@ -168,9 +164,7 @@ class TypedValue:
         return '"' + escape_json(buffered)
 
     def _is_text(self) -> bool:
-        """Whether the value can only be a string by now. The final result does not depend on how early this is
-        decided.
-        """
+        """Whether the value can only be a string by now. The final result does not depend on how early."""
         types, start = self._types, self._start
         if types == TEXT:
             return True
@@ -336,8 +330,6 @@ def _parse_number(atom: str) -> str:
 
 
 def read_number_run(text: str, at: int) -> tuple[str, int]:
-    """Read plain numbers that are each followed by a comma. Returns them without the last comma, and the end
-    position.
-    """
+    """Read plain numbers that are each followed by a comma. Returns them without the last comma, and the end."""
     end = match_end(_NUMBER_RUN, text, at)
     return "".join(text[at:end].split())[:-1], end

@@ -52,9 +52,7 @@ def replace_model(body: bytes, model: str) -> bytes:
 
 
 def replace_metadata_model(metadata: bytes, model: str) -> bytes:
-    """Replace the model name in a metadata header. Non-ASCII characters are escaped, since a header may not contain
-    them.
-    """
+    """Replace the model name in a metadata header, with non-ASCII characters escaped, as a header requires."""
     fields = _decode(metadata)
     if not isinstance(fields, dict):
         raise EngineFailed("The engine returned bytes without metadata.")

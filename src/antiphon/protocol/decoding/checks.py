@@ -168,9 +168,7 @@ def check_request(request: CreateResponse, sent: Iterable[str], limits: Limits) 
 
 
 def check_completions_only(sent: Json) -> None:
-    """Reject fields that only chat completions and completions support: ignoring them would change the result
-    silently.
-    """
+    """Reject fields that only chat completions and completions support: ignored, they would change the result."""
     for name in sorted(_COMPLETIONS_ONLY.intersection(sent)):
         if sent[name]:
             raise UnsupportedParameter(
@@ -222,9 +220,7 @@ def _check_input(request: CreateResponse, limits: Limits) -> None:
 
 
 def _check_trigger(items: Sequence[InputItem]) -> None:
-    """Require a compaction_trigger to be the last item. One that precedes a compaction belongs to an earlier
-    request.
-    """
+    """Require a compaction_trigger to be the last item. One before a compaction belongs to an earlier request."""
     if it.CompactionTrigger not in map(type, items):
         return
     for index in range(len(items) - 2, -1, -1):

@@ -54,9 +54,7 @@ decode_completion = RequestDecoder(CreateCompletion, _drop_body_nulls, _COMPLETI
 
 
 def _normalise_message(body: Json) -> None:
-    """Drop nulls and convert strings to lists of one text block. Values of unexpected types are left to the type
-    check.
-    """
+    """Drop nulls and convert strings to lists of one text block. The type check reports values of other types."""
     drop_nulls(body)
     if type(body.get("system")) is str:
         body["system"] = [_make_text_block(body["system"])]

@@ -209,9 +209,7 @@ class TypeMapBuilder:
 
 
 def _merge(tagged: dict[str, TypeMap], untagged: list[TypeMap]) -> TypeMap:
-    """Merge the maps of a union. It has at most one type each of object, list and string, unless tags distinguish
-    objects.
-    """
+    """Merge the maps of a union. Unless tags tell objects apart, it has at most one object, list and string type."""
     merged = TypeMap(tagged=tagged or None)
     for type_map in untagged:
         merged = TypeMap(*[getattr(merged, name) or getattr(type_map, name) for name in TypeMap.__struct_fields__])

@@ -178,9 +178,7 @@ class _HarmonyWriter:
                 )
 
     def _resolve_recipient(self, name: str) -> tuple[str, Channel]:
-        """Return recipient and channel of a call; other recipients than functions are called in the analysis
-        channel.
-        """
+        """Return recipient and channel of a call; recipients other than functions use the analysis channel."""
         return (
             (self._other_recipients[name], "analysis")
             if name in self._other_recipients

@@ -82,9 +82,7 @@ class _ToolDeclaration(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> ToolKey:
-        """Namespace and name; hosted tools have a reserved namespace, since a client's function may have the same
-        name.
-        """
+        """Namespace and name. Hosted tools have a reserved namespace: a client's function may have their name."""
         return reserved_namespace(self.kind) if self.hosted else self.namespace, self.tool.name
 
 
@@ -256,9 +254,7 @@ class _ToolCollector:
             self._ignored["tools.defer_loading"] = None
 
     def _list_searchable(self, hidden: dict[str, McpTool]) -> Iterator[tuple[str, str]]:
-        """Return names and descriptions of what a search may find: namespaces, MCP servers and tools without a
-        namespace.
-        """
+        """Return names and descriptions of what a search may find: namespaces, MCP servers and other tools."""
         names: dict[str, str] = {}
         for declaration in [declaration for declaration in self.declared.values() if declaration.deferred]:
             description = declaration.tool.description

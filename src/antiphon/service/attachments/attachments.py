@@ -166,9 +166,7 @@ class Attachments:
         return text
 
     async def _read_body(self, tenant: str, name: str, body: bytes, param: str) -> str:
-        """Extract the text of a body. What a parser extracts is cached, since every turn of a conversation sends it
-        again.
-        """
+        """Extract the text of a body. What a parser extracts is cached, since every later turn sends it again."""
         if not is_parsed(name, body):
             return await self._extract(name, body, param)
         key = (tenant, "data", await run_sized(len(body), _digest, body))

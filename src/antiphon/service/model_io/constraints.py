@@ -46,9 +46,7 @@ class OutputConstraints:
         self._json = "json" in kinds
 
     def build(self, chat: ChatPrompt, parser_options: ParserOptions, opened: bool) -> OutputSpec:
-        """Build the constraint. `parser_options`: parser settings without one. `opened`: the prompt ends within
-        reasoning.
-        """
+        """Build the constraint. `parser_options`: those without one. `opened`: the prompt ends within reasoning."""
         text_format = self._request.text.format
         if isinstance(chat.tool_choice, dict):  # a named tool is called once
             chat = replace(chat, parallel_tool_calls=False)

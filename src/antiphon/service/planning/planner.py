@@ -133,9 +133,7 @@ class PlannedResponse(Struct, frozen=True, kw_only=True):
     recovered_entries: tuple[LogEntry, ...] = ()  # log entries of a previous owner that died
 
     def make_emitter(self, log: EventLog | None) -> Emitter:
-        """Create the emitter of a run. All runs of a response use it, so ids and events are the same in every
-        process.
-        """
+        """Create the emitter of a run. All runs of a response use it, so ids and events are the same everywhere."""
         if not self.recovered_entries:
             return Emitter(self.opening, ItemIds(self.opening.id), self.obfuscates, log)
         replay = Replay(self.opening, self.obfuscates, log)

@@ -79,9 +79,7 @@ class PreparedRequest(Struct, frozen=True, kw_only=True):
 
 
 def repeat_request(prepared_request: PreparedRequest, times: int) -> list[PreparedRequest]:
-    """Return the request `times` times. Each copy gets another result of a beam search, or another seed if it has
-    one.
-    """
+    """Return the request `times` times. Each copy gets another result of a beam search, or another seed if set."""
     prepared = prepared_request.prepared
     sampling = prepared.generation.sampling
     if (sampling.best_of or 1) > 1:

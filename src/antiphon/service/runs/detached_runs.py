@@ -108,9 +108,7 @@ class DetachedRuns(ActiveRuns):
             log.warning("the notification for %s could not be sent: %s", topic, error)
 
     def interrupt(self) -> None:
-        """End all runs after the shutdown grace period: client-driven ones with an error, detached ones by a
-        handover.
-        """
+        """End all runs after the shutdown grace period: those of clients with an error, others by a handover."""
         self.closed = True
         error = _shutdown_error()
         for slot in [*self.slots]:

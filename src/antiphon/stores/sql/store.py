@@ -72,9 +72,7 @@ def _text_method(operation: Callable[Concatenate[TextIndex, P], Operation[T]], *
 
 
 class Store(ABC):
-    """Persistent storage for responses, conversations, files, vector stores, approvals and API keys, on top of a
-    driver's `_run`.
-    """
+    """Persistent storage for all that is stored but the contents of files, on top of a driver's `_run`."""
 
     name: str
     _text_index: TextIndex

@@ -67,9 +67,7 @@ class McpSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def loopback(self) -> bool:
-        """Whether a server_url may name a loopback address. Evaluated each time, since keys may be added at run
-        time.
-        """
+        """Whether a server_url may name a loopback address. Evaluated each time, since keys may be added later."""
         return self.at_home and not self.keyed()
 
 
@@ -118,9 +116,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> list[str]:
-        """Secrets that are sent to this server only: header values, and the long parts of them (`session=…; …`);
-        longest first.
-        """
+        """Secrets for this server only: header values and their long parts (`session=…; …`), longest first."""
         found: set[str] = set()
         for value in self.headers.values():
             secret = value.partition(" ")[2] if value.lower().startswith(_SCHEMES) else value

@@ -138,9 +138,7 @@ class Session:
         raise McpFailed(f"{self._server.name} lists its tools on more than {_MAX_PAGES} pages.", rpc=_INTERNAL_ERROR)
 
     async def call(self, name: str, arguments: Json, until: float, on_progress: Callable[[], None]) -> Json:
-        """Call a tool once. Every progress notification extends the deadline, up to a limit, and calls
-        `on_progress`.
-        """
+        """Call a tool once. Progress notifications extend the deadline, up to a limit, and call `on_progress`."""
         loop = asyncio.get_running_loop()
         last_deadline = loop.time() + self._settings.longest_seconds
         deadline = until

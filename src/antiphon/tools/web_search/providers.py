@@ -137,9 +137,7 @@ def _parse_template(text: str) -> Any:
 
 
 def _fill(template: Any, values: dict[str, Any], depth: int = 0) -> Any:
-    """Substitute placeholders. A string that is only a placeholder becomes the value itself: "{count}" becomes a
-    number.
-    """
+    """Substitute placeholders. A string that is one placeholder becomes the value: "{count}" becomes a number."""
     if isinstance(template, str):
         if template in values:
             return values[template]

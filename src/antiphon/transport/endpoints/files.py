@@ -154,9 +154,7 @@ class FilesEndpoint(Struct, frozen=True):
 
 
 def _parse_range(header: bytes | None, size: int) -> tuple[int, int]:
-    """Return start and end of the requested range. A header that is not one range of bytes is ignored (RFC 9110
-    §14.2).
-    """
+    """Return start and end of the requested range. Anything but one range of bytes is ignored (RFC 9110 §14.2)."""
     found = _RANGE.fullmatch(header or b"")
     if found is None or found[0] == b"bytes=-":
         return 0, size

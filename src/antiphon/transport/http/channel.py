@@ -103,9 +103,7 @@ class HttpChannel:
         return piece
 
     async def begin(self, status: int, headers: Sequence[Header]) -> None:
-        """Send the head of a reply whose body follows in pieces. A server may wait for the first of them, so it gets an
-        empty one.
-        """
+        """Send the head of a reply whose body follows, and an empty piece, for which a server may wait."""
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": b"", "more_body": True})
 

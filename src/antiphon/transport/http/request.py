@@ -142,9 +142,7 @@ class Request(Struct, eq=False):
         await self.channel.begin(status, self._build_head(status, headers))
 
     async def write(self, piece: bytes) -> None:
-        """Write a piece of the body. Waits while the client has too much unread data; the server disconnects a stalled
-        client.
-        """
+        """Write a piece of the body. Waits while the client has too much unread; the server ends stalled ones."""
         if (unread := self.channel.write(piece)) is not None:
             await unread
 

@@ -210,9 +210,7 @@ def _normalise_hosts(hosts: Iterable[str]) -> Iterable[bytes]:
 
 
 def _parse_host(value: bytes) -> bytes | None:
-    """Return the name in `name`, `name:port`, `[address]` or `[address]:port` (RFC 9110 §7.2); None for anything
-    else.
-    """
+    """Return the name in `name`, `name:port`, `[address]` or `[address]:port` (RFC 9110 §7.2); else None."""
     value = value.lower()
     if value.startswith(b"["):
         address, bracket, port = value[1:].partition(b"]")

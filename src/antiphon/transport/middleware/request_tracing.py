@@ -23,9 +23,7 @@ class RequestTracing:
         self._access_log = access_log
 
     def start_request(self, request: Request) -> ActiveSpan | None:
-        """Read the client's trace and start the span of a request. A WebSocket has none: each of its messages has
-        one.
-        """
+        """Read the client's trace and start the span of a request. Of a WebSocket, each message has one."""
         log_context, parent = request.log_context, None
         if TRACEPARENT in request.headers:
             header = request.get_single_header(TRACEPARENT) or b""

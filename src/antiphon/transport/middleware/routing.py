@@ -133,9 +133,7 @@ def _insert(node: _PathNode, segments: Sequence[bytes]) -> Methods:
 
 
 def _match(node: _PathNode, segments: list[bytes]) -> tuple[Methods, list[bytes]] | None:
-    """Return the methods at the end of a path and the segments that matched its names; exact segments take
-    precedence.
-    """
+    """Return the methods at the end of a path and the segments that matched its names; exact ones take precedence."""
     if not segments:
         return (node.methods, []) if node.methods else None
     first, following = segments[0], segments[1:]

@@ -43,9 +43,7 @@ def encode_events(events: list[Event]) -> bytes:
 
 
 def encode_keepalive(last: Event | None) -> bytes:
-    """Encode a keep-alive. It repeats the number of the last event and does not count as one; empty before the first
-    event.
-    """
+    """Encode a keep-alive, which repeats the number of the last event; empty before the first event."""
     return b"" if last is None else encode_events([Keepalive(sequence_number=last.sequence_number)])
 
 
