@@ -15,6 +15,14 @@ from antiphon.stores.sql.operation import Operation, direction, insert_sql, sani
 
 _TENANT_CONVERSATIONS = "FROM conversations WHERE tenant = $1 AND expires IS NULL"
 _VISIBLE = "tenant = $1 AND id = $2 AND expires IS NULL"
+_INSERT = """
+INSERT INTO conversations (tenant, id, created, used, expires, next, items, bytes, metadata)
+VALUES ($1, $2, $3, $4, NULL, 0, 0, 0, $5) ON CONFLICT (tenant, id) DO NOTHING RETURNING next
+"""
+_SELECT = f"SELECT id, created, metadata FROM conversations WHERE {_VISIBLE}"
+_TOUCH = f"UPDATE conversations SET used = $3 WHERE {_VISIBLE} RETURNING id"
+_SET_METADATA = f"UPDATE conversations SET metadata = $3, used = $4 WHERE {_VISIBLE}"
+_CLOSE = f"UPDATE conversations SET expires = $3, metadata = '{{}}' WHERE {_VISIBLE} RETURNING id"
 _RESERVE = f"""
 UPDATE conversations SET next = next + $3, items = items + $3, bytes = bytes + $4, used = $5 WHERE {_VISIBLE}
 RETURNING next, items
@@ -28,79 +36,52 @@ WHERE items.item IS NULL
 RETURNING position
 """
 _SUBTRACT = f"UPDATE conversations SET items = items - $3, bytes = bytes - $4 WHERE {_VISIBLE}"
+_ITEM = "tenant = $1 AND conversation = $2 AND id = $3"
+_SELECT_ITEM = f"""
+SELECT item FROM items WHERE {_ITEM} AND item IS NOT NULL AND EXISTS (SELECT 1 FROM conversations WHERE {_VISIBLE})
+"""
+_FIND_ITEM = """
+SELECT i.item FROM items i JOIN conversations c ON c.tenant = i.tenant AND c.id = i.conversation
+WHERE i.tenant = $1 AND i.id = $2 AND i.item IS NOT NULL AND (c.expires IS NULL OR c.expires > $3) LIMIT 1
+"""
 _AFTER_LAST = 2**62  # greater than every position
 
 _metadata_decoder = msgspec.json.Decoder(dict[str, str])
 
 
 def create(tenant: str, row: ConversationRow, items: Sequence[ItemRow]) -> Operation[None]:
-    inserted = yield sql(
-        "INSERT INTO conversations (tenant, id, created, used, expires, next, items, bytes, metadata) "
-        "VALUES ($1, $2, $3, $4, NULL, 0, 0, 0, $5) ON CONFLICT (tenant, id) DO NOTHING RETURNING next",
-        tenant,
-        row.id,
-        row.created,
-        row.created,
-        _encode_metadata(row.metadata),
-    )
-    if inserted:
+    if (yield sql(_INSERT, tenant, row.id, row.created, row.created, _encode_metadata(row.metadata))):
         size = yield from append(tenant, row.id, items, row.created)
         yield totals.record(tenant, row.id, size=size, conversations=1)
 
 
 def get(tenant: str, conversation_id: str) -> Operation[ConversationRow | None]:
-    rows = yield sql(
-        f"SELECT id, created, metadata FROM conversations WHERE {_VISIBLE}", tenant, sanitise_id(conversation_id)
-    )
+    rows = yield sql(_SELECT, tenant, sanitise_id(conversation_id))
     return _to_conversation_row(rows[0]) if rows else None
 
 
 def touch(tenant: str, conversation_id: str, now: float) -> Operation[bool]:
     """Update the time of last use. Returns False if the conversation does not exist."""
-    return bool(
-        (
-            yield sql(
-                f"UPDATE conversations SET used = $3 WHERE {_VISIBLE} RETURNING id",
-                tenant,
-                sanitise_id(conversation_id),
-                now,
-            )
-        )
-    )
+    return bool((yield sql(_TOUCH, tenant, sanitise_id(conversation_id), now)))
 
 
 def merge_metadata(
     now: float, tenant: str, conversation_id: str, changes: Mapping[str, str | None], max_pairs: int
 ) -> Operation[ConversationRow | None]:
     """Merge changes into the metadata; None deletes a key. Raises InvalidValue above `max_pairs` pairs."""
-    rows = yield sql(
-        f"SELECT id, created, metadata FROM conversations WHERE {_VISIBLE} {{lock}}",
-        tenant,
-        sanitise_id(conversation_id),
-    )
+    rows = yield sql(f"{_SELECT} {{lock}}", tenant, sanitise_id(conversation_id))
     if not rows:
         return None
     row = _to_conversation_row(rows[0])
     merged = {name: value for name, value in {**row.metadata, **changes}.items() if value is not None}
     if len(merged) > max_pairs:
         raise InvalidValue(f"Metadata has at most {max_pairs} pairs; there would be {len(merged)}.", param="metadata")
-    yield sql(
-        f"UPDATE conversations SET metadata = $3, used = $4 WHERE {_VISIBLE}",
-        tenant,
-        row.id,
-        _encode_metadata(merged),
-        now,
-    )
+    yield sql(_SET_METADATA, tenant, row.id, _encode_metadata(merged), now)
     return ConversationRow(row.id, row.created, merged)
 
 
 def delete(tenant: str, conversation_id: str, expires: float) -> Operation[bool]:
-    rows = yield sql(
-        f"UPDATE conversations SET expires = $3, metadata = '{{}}' WHERE {_VISIBLE} RETURNING id",
-        tenant,
-        sanitise_id(conversation_id),
-        expires,
-    )
+    rows = yield sql(_CLOSE, tenant, sanitise_id(conversation_id), expires)
     if rows:
         yield totals.record(tenant, conversation_id, conversations=-1)
     return bool(rows)
@@ -153,23 +134,13 @@ def page_conversations(
     """Return one page of conversations, ordered by id. Raises InvalidValue for an unknown cursor."""
     start = yield from start_id("conversations", tenant, after, descending)
     comparison, order = direction(descending)
-    rows = yield sql(
-        f"SELECT id, created, metadata {_TENANT_CONVERSATIONS} AND id {comparison} $2 ORDER BY id {order} LIMIT $3",
-        tenant,
-        start,
-        limit + 1,
-    )
+    selection = f"{_TENANT_CONVERSATIONS} AND id {comparison} $2 ORDER BY id {order} LIMIT $3"
+    rows = yield sql(f"SELECT id, created, metadata {selection}", tenant, start, limit + 1)
     return Page([_to_conversation_row(row) for row in rows[:limit]], len(rows) > limit)
 
 
 def get_item(tenant: str, conversation_id: str, item_id: str) -> Operation[bytes | None]:
-    rows = yield sql(
-        "SELECT item FROM items WHERE tenant = $1 AND conversation = $2 AND id = $3 AND item IS NOT NULL AND EXISTS "
-        f"(SELECT 1 FROM conversations WHERE {_VISIBLE})",
-        tenant,
-        sanitise_id(conversation_id),
-        sanitise_id(item_id),
-    )
+    rows = yield sql(_SELECT_ITEM, tenant, sanitise_id(conversation_id), sanitise_id(item_id))
     return rows[0][0] if rows else None
 
 
@@ -177,7 +148,7 @@ def delete_item(now: float, tenant: str, conversation_id: str, item_id: str) -> 
     """Remove an item from this conversation only."""
     if not (yield from touch(tenant, conversation_id, now)):
         return False
-    condition = "tenant = $1 AND conversation = $2 AND id = $3 AND item IS NOT NULL"
+    condition = f"{_ITEM} AND item IS NOT NULL"
     values = (tenant, conversation_id, sanitise_id(item_id))
     rows = yield sql(f"SELECT bytes FROM items WHERE {condition}", *values)
     for (size,) in rows:
@@ -189,13 +160,7 @@ def delete_item(now: float, tenant: str, conversation_id: str, item_id: str) -> 
 
 def find_item(now: float, tenant: str, item_id: str) -> Operation[bytes | None]:
     """Find an item in any conversation of the tenant."""
-    rows = yield sql(
-        "SELECT i.item FROM items i JOIN conversations c ON c.tenant = i.tenant AND c.id = i.conversation "
-        "WHERE i.tenant = $1 AND i.id = $2 AND i.item IS NOT NULL AND (c.expires IS NULL OR c.expires > $3) LIMIT 1",
-        tenant,
-        sanitise_id(item_id),
-        now,
-    )
+    rows = yield sql(_FIND_ITEM, tenant, sanitise_id(item_id), now)
     return rows[0][0] if rows else None
 
 
@@ -211,11 +176,8 @@ def _append_block(
     duplicate_sizes = []
     for position, item in enumerate(items, next_position - len(items)):
         item_size = len(item.item)
-        if not (
-            yield insert_sql(
-                _INSERT_ITEM, item_size, (tenant, conversation_id, position, item.id, item_size, item.item)
-            )
-        ):
+        values = (tenant, conversation_id, position, item.id, item_size, item.item)
+        if not (yield insert_sql(_INSERT_ITEM, item_size, values)):
             duplicate_sizes.append(item_size)
     if duplicate_sizes:
         yield sql(_SUBTRACT, tenant, conversation_id, len(duplicate_sizes), sum(duplicate_sizes))
@@ -223,12 +185,7 @@ def _append_block(
 
 
 def _find_position(tenant: str, conversation_id: str, item_id: str) -> Operation[int]:
-    rows = yield sql(
-        "SELECT position FROM items WHERE tenant = $1 AND conversation = $2 AND id = $3",
-        tenant,
-        conversation_id,
-        sanitise_id(item_id),
-    )
+    rows = yield sql(f"SELECT position FROM items WHERE {_ITEM}", tenant, conversation_id, sanitise_id(item_id))
     if not rows:
         raise InvalidValue(f"There is no item with id {item_id!r} in this conversation.", param="after")
     return int(rows[0][0])
@@ -237,13 +194,9 @@ def _find_position(tenant: str, conversation_id: str, item_id: str) -> Operation
 def _select_page(
     tenant: str, conversation_id: str, order: str, start: int, limit: int
 ) -> Operation[list[tuple[Any, ...]] | None]:
+    condition = f"tenant = $1 AND conversation = $2 AND item IS NOT NULL AND position {order} LIMIT $4"
     rows = yield sql(
-        f"SELECT id, item FROM items WHERE tenant = $1 AND conversation = $2 AND item IS NOT NULL AND position {order} "
-        "LIMIT $4",
-        tenant,
-        sanitise_id(conversation_id),
-        start,
-        limit,
+        f"SELECT id, item FROM items WHERE {condition}", tenant, sanitise_id(conversation_id), start, limit
     )
     return rows if (yield from get(tenant, conversation_id)) is not None else None
 

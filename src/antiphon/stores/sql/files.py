@@ -23,6 +23,14 @@ _SHARED = "SELECT content FROM files WHERE tenant = $1 AND digest = $2 LIMIT 1 {
 _USAGE = "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM files WHERE tenant = $1"
 _USED = "SELECT 1 FROM files WHERE content = $1 UNION ALL SELECT 1 FROM upload_parts WHERE content = $1 LIMIT 1"
 _UPLOAD_COLUMNS = "id, created, expires, status, bytes, filename, purpose, lifetime, file"
+_INSERT_UPLOAD = f"INSERT INTO uploads (tenant, {_UPLOAD_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+_UPLOAD = "FROM uploads WHERE tenant = $1 AND id = $2 AND expires > $3"
+_COMPLETE_UPLOAD = "UPDATE uploads SET status = 'completed', file = $3 WHERE tenant = $1 AND id = $2"
+_INSERT_PART = "INSERT INTO upload_parts (tenant, upload, id, bytes, content) VALUES ($1, $2, $3, $4, $5)"
+_INSERT_BLOCK = "INSERT INTO contents (content, number, created, block) VALUES ($1, $2, $3, $4)"
+_PAGE_CONTENTS = """
+SELECT content FROM contents WHERE number = 0 AND created < $1 AND content > $2 ORDER BY content LIMIT $3
+"""
 
 
 def add_file(tenant: str, row: FileRow, quota: FileQuota) -> Operation[FileRow]:
@@ -108,20 +116,11 @@ def find_unused(*contents: str) -> Operation[list[str]]:
 
 
 def create_upload(tenant: str, row: UploadRow) -> Operation[None]:
-    yield sql(
-        f"INSERT INTO uploads (tenant, {_UPLOAD_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-        tenant,
-        *astuple(row),
-    )
+    yield sql(_INSERT_UPLOAD, tenant, *astuple(row))
 
 
 def get_upload(now: float, tenant: str, upload_id: str) -> Operation[UploadRow | None]:
-    rows = yield sql(
-        f"SELECT {_UPLOAD_COLUMNS} FROM uploads WHERE tenant = $1 AND id = $2 AND expires > $3",
-        tenant,
-        sanitise_id(upload_id),
-        now,
-    )
+    rows = yield sql(f"SELECT {_UPLOAD_COLUMNS} {_UPLOAD}", tenant, sanitise_id(upload_id), now)
     return UploadRow(**dict(zip(UploadRow.__struct_fields__, rows[0], strict=True))) if rows else None
 
 
@@ -129,14 +128,7 @@ def add_part(now: float, tenant: str, upload_id: str, part_id: str, size: int, c
     """Add a part. Returns False if the upload is not pending any more."""
     if not (yield from _lock_pending(now, tenant, upload_id)):
         return False
-    yield sql(
-        "INSERT INTO upload_parts (tenant, upload, id, bytes, content) VALUES ($1, $2, $3, $4, $5)",
-        tenant,
-        upload_id,
-        part_id,
-        size,
-        content,
-    )
+    yield sql(_INSERT_PART, tenant, upload_id, part_id, size, content)
     return True
 
 
@@ -158,9 +150,7 @@ def complete_upload(
     if not (yield from _lock_pending(now, tenant, upload_id)):
         return None
     added = yield from add_file(tenant, row, quota)
-    yield sql(
-        "UPDATE uploads SET status = 'completed', file = $3 WHERE tenant = $1 AND id = $2", tenant, upload_id, added.id
-    )
+    yield sql(_COMPLETE_UPLOAD, tenant, upload_id, added.id)
     dropped = yield from _drop_parts(tenant, upload_id)
     return added, (yield from find_unused(row.content, *[content for (content,) in dropped]))
 
@@ -176,11 +166,7 @@ def cancel_upload(now: float, tenant: str, upload_id: str) -> Operation[list[str
 
 def add_block(now: float, content: str, number: int, block: bytes) -> Operation[None]:
     """Write a block of content."""
-    yield insert_sql(
-        "INSERT INTO contents (content, number, created, block) VALUES ($1, $2, $3, $4)",
-        len(block),
-        (content, number, now, block),
-    )
+    yield insert_sql(_INSERT_BLOCK, len(block), (content, number, now, block))
 
 
 def get_block(content: str, number: int) -> Operation[bytes | None]:
@@ -195,23 +181,13 @@ def delete_contents(contents: Sequence[str]) -> Operation[None]:
 
 def page_contents(before: float, after: str, limit: int) -> Operation[list[str]]:
     """Return content that was written before a time, in the order of its keys."""
-    rows = yield sql(
-        "SELECT content FROM contents WHERE number = 0 AND created < $1 AND content > $2 ORDER BY content LIMIT $3",
-        before,
-        after,
-        limit,
-    )
+    rows = yield sql(_PAGE_CONTENTS, before, after, limit)
     return [content for (content,) in rows]
 
 
 def _lock_pending(now: float, tenant: str, upload_id: str) -> Operation[bool]:
-    rows = yield sql(
-        "SELECT 1 FROM uploads WHERE tenant = $1 AND id = $2 AND status = 'pending' AND expires > $3 {lock}",
-        tenant,
-        sanitise_id(upload_id),
-        now,
-    )
-    return bool(rows)
+    pending = f"SELECT 1 {_UPLOAD} AND status = 'pending' {{lock}}"
+    return bool((yield sql(pending, tenant, sanitise_id(upload_id), now)))
 
 
 def _drop_parts(tenant: str, upload_id: str) -> Operation[list[tuple[Any, ...]]]:
