@@ -64,22 +64,9 @@ class HttpExchange:
     """A request and its response on an HTTP/1.1 connection."""
 
     __slots__ = (
-        "_body_framing",
-        "_changed",
-        "_disconnect_callback",
-        "_end_received",
-        "_head",
-        "_held_head",
-        "body",
-        "complete",
-        "connection",
-        "gone",
-        "keep_alive",
-        "more",
-        "received_bytes",
-        "started",
-        "task",
-    )
+        "_body_framing", "_changed", "_disconnect_callback", "_end_received", "_head", "_held_head", "body", "complete",
+        "connection", "gone", "keep_alive", "more", "received_bytes", "started", "task",
+    )  # fmt: skip
 
     def __init__(self, connection: HttpConnection, head: RequestHead) -> None:
         self.connection = connection

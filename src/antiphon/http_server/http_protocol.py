@@ -53,27 +53,10 @@ class HttpProtocol(asyncio.Protocol):
     """The asyncio protocol of one HTTP/1.1 connection."""
 
     __slots__ = (
-        "_active",
-        "_observed",
-        "_observed_at",
-        "_parser",
-        "_receiving",
-        "_refused_at",
-        "_settings",
-        "_slow_client",
-        "_writable",
-        "app_state",
-        "client",
-        "exchange",
-        "heads",
-        "loop",
-        "read_paused",
-        "server",
-        "state",
-        "transport",
-        "waiting",
-        "write_paused",
-    )
+        "_active", "_observed", "_observed_at", "_parser", "_receiving", "_refused_at", "_settings", "_slow_client",
+        "_writable", "app_state", "client", "exchange", "heads", "loop", "read_paused", "server", "state", "transport",
+        "waiting", "write_paused",
+    )  # fmt: skip
 
     transport: asyncio.Transport
 

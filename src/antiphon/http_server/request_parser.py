@@ -62,20 +62,9 @@ class RequestParser:
     """
 
     __slots__ = (
-        "_accept_websockets",
-        "_body_remaining",
-        "_events",
-        "_framing",
-        "_handshake",
-        "_head_bytes",
-        "_headers",
-        "_max_head_bytes",
-        "_parser",
-        "_refusal",
-        "_url",
-        "is_between_requests",
-        "unparsed",
-    )
+        "_accept_websockets", "_body_remaining", "_events", "_framing", "_handshake", "_head_bytes", "_headers",
+        "_max_head_bytes", "_parser", "_refusal", "_url", "is_between_requests", "unparsed",
+    )  # fmt: skip
 
     def __init__(self, max_head_bytes: int, *, accept_websockets: bool) -> None:
         self._parser: Any = httptools.HttpRequestParser(self)

@@ -60,20 +60,9 @@ class HttpChannel:
     """
 
     __slots__ = (
-        "_cancelled",
-        "_receive",
-        "_timer",
-        "_worker",
-        "direct",
-        "fields",
-        "method",
-        "more",
-        "path",
-        "query",
-        "repeated",
-        "send",
-        "watch",
-    )
+        "_cancelled", "_receive", "_timer", "_worker", "direct", "fields", "method", "more", "path", "query",
+        "repeated", "send", "watch",
+    )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: list[Header] = scope["headers"]
