@@ -1,63 +1,7 @@
-"""Exceptions that reach a client, with their HTTP status, error type and error code.
+"""Exceptions that reach a client: one tree, each class with its HTTP status, error type and error code.
 
-    AntiphonError
-    ├── BadRequest                  400 invalid_request_error  (`param` names the field)
-    │   ├── InvalidJson                 invalid_json
-    │   ├── MissingParameter            missing_required_parameter
-    │   ├── InvalidType                 invalid_type
-    │   ├── InvalidValue                invalid_value
-    │   ├── MutuallyExclusive           mutually_exclusive_parameters
-    │   ├── UnsupportedParameter        unsupported_parameter
-    │   ├── ContextTooLong              context_length_exceeded
-    │   ├── UnknownPrevious             previous_response_not_found
-    │   ├── InvalidConversationId       invalid_conversation_id
-    │   ├── NotCancellable              cancellation_not_supported
-    │   ├── KeyReused                   idempotency_key_reused
-    │   ├── UrlRefused                  invalid_url              connecting to the URL is not allowed
-    │   ├── FetchFailed                 fetch_failed             the URL is allowed, but the fetch failed
-    │   ├── InvalidImage                invalid_image
-    │   ├── InvalidImageUrl             invalid_image_url
-    │   ├── InvalidFile                 invalid_file
-    │   ├── StorageLimitReached         storage_limit_reached    the tenant has stored as much as it may
-    │   ├── VectorStoreExpired          vector_store_expired     not used for as many days as its creator allowed
-    │   ├── InvalidEncryptedContent     invalid_encrypted_content
-    │   ├── UnknownApproval             approval_not_found       never requested, or expired
-    │   ├── ApprovalUsed                approval_already_used
-    │   ├── ApprovalMismatch            approval_mismatch        differs from the call that was approved
-    │   ├── NotPending                  tool_call_not_pending
-    │   ├── NotWaiting                  response_not_waiting     not waiting for tool outputs
-    │   ├── ToolOutputTimeout           tool_output_timeout      no output arrived in time
-    │   ├── UnknownEventType            unknown_event_type       WebSocket messages, as the next four:
-    │   ├── InvalidStreamId             invalid_stream_id
-    │   ├── TooManyStreams              websocket_stream_limit_reached
-    │   ├── ConcurrentRequest           concurrent_request       one response at a time without lanes
-    │   └── ConnectionExpired           websocket_connection_limit_reached
-    ├── NotAuthenticated            401 authentication_error
-    ├── Forbidden                   403 permission_error
-    ├── NotFound                    404 not_found_error
-    │   ├── ModelNotFound               model_not_found
-    │   ├── UnknownConversation         conversation_not_found
-    │   ├── UnknownPrompt               prompt_not_found         not in the operator's prompt library
-    │   └── UnknownVectorStore          vector_store_not_found
-    ├── MethodNotAllowed            405 invalid_request_error  (`allow` lists the methods)
-    ├── TooSlow                     408 invalid_request_error  headers or body did not arrive in time
-    ├── BodyTooLarge                413 invalid_request_error
-    ├── UnsupportedMediaType        415 invalid_request_error
-    ├── RangeNotSatisfiable         416 invalid_request_error
-    ├── UpgradeRequired             426 invalid_request_error  WebSockets are disabled or not offered here
-    ├── McpFailed                   424 external_connector_error  http_error: an MCP server failed
-    ├── HeadersTooLarge             431 invalid_request_error
-    ├── Busy                        429 rate_limit_error       (`retry_after`)
-    ├── Unavailable                 503 service_unavailable    (`retry_after`)
-    │   └── VectorStoreTimeout          vector_store_timeout     files of a store are still being indexed
-    ├── EngineFailed                500 server_error           an engine died, stalled or sent invalid data
-    ├── InvalidCall                 500 server_error           invalid_tool_call: no valid call after all retries
-    ├── InvalidOutput               500 server_error           invalid_output: no valid output after all retries
-    ├── ServerRestarted             500 server_error           server_restarted: its server died while it ran
-    ├── ProcessingFailed            500 server_error           processing_error: a defect, reported on a WebSocket
-    └── Internal                    500 server_error           a defect; the message gives no details
-
-Errors are raised, never returned; only transport/http/error_responses.py renders them.
+A class inherits those that it does not set. Errors are raised, never returned; only transport/http/error_responses.py
+renders them.
 """
 
 from typing import ClassVar
@@ -70,6 +14,9 @@ class AntiphonError(Exception):
     type: ClassVar[str] = "server_error"
     code: ClassVar[str | None] = None
 
+    def __init_subclass__(cls, *, status: int | None = None, type: str | None = None, code: str | None = None) -> None:
+        cls.status, cls.type, cls.code = status or cls.status, type or cls.type, code or cls.code
+
     def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -77,231 +24,164 @@ class AntiphonError(Exception):
         self.retry_after = retry_after
 
 
-class BadRequest(AntiphonError):
-    status = 400
-    type = "invalid_request_error"
+class BadRequest(AntiphonError, status=400, type="invalid_request_error"): ...  # `param` names the field
 
 
-class InvalidJson(BadRequest):
-    code = "invalid_json"
+class InvalidJson(BadRequest, code="invalid_json"): ...
 
 
-class MissingParameter(BadRequest):
-    code = "missing_required_parameter"
+class MissingParameter(BadRequest, code="missing_required_parameter"): ...
 
 
-class InvalidType(BadRequest):
-    code = "invalid_type"
+class InvalidType(BadRequest, code="invalid_type"): ...
 
 
-class InvalidValue(BadRequest):
-    code = "invalid_value"
+class InvalidValue(BadRequest, code="invalid_value"): ...
 
 
-class MutuallyExclusive(BadRequest):
-    code = "mutually_exclusive_parameters"
+class MutuallyExclusive(BadRequest, code="mutually_exclusive_parameters"): ...
 
 
-class UnsupportedParameter(BadRequest):
+class UnsupportedParameter(BadRequest, code="unsupported_parameter"):
     """A valid field that the engine in use or this version does not support."""
 
-    code = "unsupported_parameter"
+
+class ContextTooLong(BadRequest, code="context_length_exceeded"): ...
 
 
-class ContextTooLong(BadRequest):
-    code = "context_length_exceeded"
-
-
-class UnknownPrevious(BadRequest):
+class UnknownPrevious(BadRequest, code="previous_response_not_found"):
     """Not 404: a field of the request is invalid, and clients check for this code."""
 
-    code = "previous_response_not_found"
+
+class InvalidConversationId(BadRequest, code="invalid_conversation_id"): ...
 
 
-class InvalidConversationId(BadRequest):
-    code = "invalid_conversation_id"
+class NotCancellable(BadRequest, code="cancellation_not_supported"): ...
 
 
-class NotCancellable(BadRequest):
-    code = "cancellation_not_supported"
+class KeyReused(BadRequest, code="idempotency_key_reused"): ...  # not 409, which SDKs retry
 
 
-class KeyReused(BadRequest):
-    """Not 409, which SDKs retry."""
-
-    code = "idempotency_key_reused"
-
-
-class UrlRefused(BadRequest):
+class UrlRefused(BadRequest, code="invalid_url"):
     """The egress policy does not allow a connection to a URL of the request."""
 
-    code = "invalid_url"
 
-
-class FetchFailed(BadRequest):
+class FetchFailed(BadRequest, code="fetch_failed"):
     """The URL is allowed, but the fetch did not return the expected content."""
 
-    code = "fetch_failed"
+
+class InvalidImage(BadRequest, code="invalid_image"): ...
 
 
-class InvalidImage(BadRequest):
-    code = "invalid_image"
-
-
-class InvalidImageUrl(BadRequest):
+class InvalidImageUrl(BadRequest, code="invalid_image_url"):
     """An image cannot be loaded from its URL, for any reason. The code is OpenAI's."""
 
-    code = "invalid_image_url"
+
+class InvalidFile(BadRequest, code="invalid_file"): ...
 
 
-class InvalidFile(BadRequest):
-    code = "invalid_file"
+class StorageLimitReached(BadRequest, code="storage_limit_reached"):
+    """The tenant has stored as much as it may. Not 429, which SDKs retry."""
 
 
-class StorageLimitReached(BadRequest):
-    """Not 429, which SDKs retry."""
-
-    code = "storage_limit_reached"
+class VectorStoreExpired(BadRequest, code="vector_store_expired"):
+    """The store was not used for as many days as its creator allowed."""
 
 
-class VectorStoreExpired(BadRequest):
-    code = "vector_store_expired"
-
-
-class InvalidEncryptedContent(BadRequest):
+class InvalidEncryptedContent(BadRequest, code="invalid_encrypted_content"):
     """Encrypted content that was not encrypted here, or with another key, or for another tenant."""
 
-    code = "invalid_encrypted_content"
+
+class UnknownApproval(BadRequest, code="approval_not_found"): ...  # never requested, or expired
 
 
-class UnknownApproval(BadRequest):
-    code = "approval_not_found"
+class ApprovalUsed(BadRequest, code="approval_already_used"): ...
 
 
-class ApprovalUsed(BadRequest):
-    code = "approval_already_used"
-
-
-class ApprovalMismatch(BadRequest):
+class ApprovalMismatch(BadRequest, code="approval_mismatch"):
     """The arguments, the tool or its server differ from those of the approval request."""
 
-    code = "approval_mismatch"
+
+class NotPending(BadRequest, code="tool_call_not_pending"): ...
 
 
-class NotPending(BadRequest):
-    code = "tool_call_not_pending"
+class NotWaiting(BadRequest, code="response_not_waiting"): ...  # for tool outputs
 
 
-class NotWaiting(BadRequest):
-    code = "response_not_waiting"
+class ToolOutputTimeout(BadRequest, code="tool_output_timeout"): ...  # not 408, which SDKs retry
 
 
-class ToolOutputTimeout(BadRequest):
-    """Not 408, which SDKs retry."""
-
-    code = "tool_output_timeout"
+# Of messages on a WebSocket.
 
 
-class UnknownEventType(BadRequest):
-    code = "unknown_event_type"
+class UnknownEventType(BadRequest, code="unknown_event_type"): ...
 
 
-class InvalidStreamId(BadRequest):
-    code = "invalid_stream_id"
+class InvalidStreamId(BadRequest, code="invalid_stream_id"): ...
 
 
-class TooManyStreams(BadRequest):
-    code = "websocket_stream_limit_reached"
+class TooManyStreams(BadRequest, code="websocket_stream_limit_reached"): ...
 
 
-class ConcurrentRequest(BadRequest):
-    code = "concurrent_request"
+class ConcurrentRequest(BadRequest, code="concurrent_request"): ...  # one response at a time without lanes
 
 
-class ConnectionExpired(BadRequest):
+class ConnectionExpired(BadRequest, code="websocket_connection_limit_reached"):
     """A WebSocket has reached its maximum lifetime. Clients reconnect when they receive this code."""
 
-    code = "websocket_connection_limit_reached"
+
+# Other statuses of a client's errors.
 
 
-class NotAuthenticated(AntiphonError):
-    status = 401
-    type = "authentication_error"
-    code = "invalid_api_key"
+class NotAuthenticated(AntiphonError, status=401, type="authentication_error", code="invalid_api_key"): ...
 
 
-class Forbidden(AntiphonError):
-    status = 403
-    type = "permission_error"
+class Forbidden(AntiphonError, status=403, type="permission_error"): ...
 
 
-class NotFound(AntiphonError):
-    status = 404
-    type = "not_found_error"
+class NotFound(AntiphonError, status=404, type="not_found_error"): ...
 
 
-class ModelNotFound(NotFound):
-    code = "model_not_found"
+class ModelNotFound(NotFound, code="model_not_found"): ...
 
 
-class UnknownConversation(NotFound):
-    code = "conversation_not_found"
+class UnknownConversation(NotFound, code="conversation_not_found"): ...
 
 
-class UnknownPrompt(NotFound):
-    code = "prompt_not_found"
+class UnknownPrompt(NotFound, code="prompt_not_found"): ...  # not in the operator's prompt library
 
 
-class UnknownVectorStore(NotFound):
-    code = "vector_store_not_found"
-
+class UnknownVectorStore(NotFound, code="vector_store_not_found"):
     def __init__(self, store_id: str) -> None:
         super().__init__(f"There is no vector store {store_id[:64]!r}.", param="vector_store_id")
 
 
-class MethodNotAllowed(AntiphonError):
-    status = 405
-    type = "invalid_request_error"
+class MethodNotAllowed(AntiphonError, status=405, type="invalid_request_error"):
+    """`allow` lists the methods."""
 
     def __init__(self, message: str, *, allow: str) -> None:
         super().__init__(message)
         self.allow = allow
 
 
-class TooSlow(AntiphonError):
-    status = 408
-    type = "invalid_request_error"
+class TooSlow(AntiphonError, status=408, type="invalid_request_error"):
+    """Headers or body did not arrive in time."""
 
 
-class BodyTooLarge(AntiphonError):
-    status = 413
-    type = "invalid_request_error"
+class BodyTooLarge(AntiphonError, status=413, type="invalid_request_error"): ...
 
 
-class UnsupportedMediaType(AntiphonError):
-    status = 415
-    type = "invalid_request_error"
+class UnsupportedMediaType(AntiphonError, status=415, type="invalid_request_error"): ...
 
 
-class RangeNotSatisfiable(AntiphonError):
-    status = 416
-    type = "invalid_request_error"
+class RangeNotSatisfiable(AntiphonError, status=416, type="invalid_request_error"): ...
 
 
-class UpgradeRequired(AntiphonError):
-    status = 426
-    type = "invalid_request_error"
-
-
-class McpFailed(AntiphonError):
+class McpFailed(AntiphonError, status=424, type="external_connector_error", code="http_error"):
     """An MCP server is unreachable, violates the protocol, or is too slow. Status, type and code are OpenAI's.
 
     `http` is the HTTP status of the MCP server, if that was the failure; otherwise `rpc` is a JSON-RPC error code.
     """
-
-    status = 424
-    type = "external_connector_error"
-    code = "http_error"
 
     def __init__(self, message: str, *, http: int | None = None, rpc: int = -32000) -> None:
         super().__init__(message)
@@ -309,61 +189,51 @@ class McpFailed(AntiphonError):
         self.rpc = rpc
 
 
-class HeadersTooLarge(AntiphonError):
-    status = 431
-    type = "invalid_request_error"
+class UpgradeRequired(AntiphonError, status=426, type="invalid_request_error"):
+    """WebSockets are disabled, or not offered at this path."""
 
 
-class Busy(AntiphonError):
+class Busy(AntiphonError, status=429, type="rate_limit_error", code="rate_limit_exceeded"):
     """A bounded queue is full."""
 
-    status = 429
-    type = "rate_limit_error"
-    code = "rate_limit_exceeded"
+
+class HeadersTooLarge(AntiphonError, status=431, type="invalid_request_error"): ...
 
 
-class Unavailable(AntiphonError):
+class Unavailable(AntiphonError, status=503, type="service_unavailable", code="service_unavailable"):
     """No engine is healthy, the store does not answer, or the server is draining."""
 
-    status = 503
-    type = "service_unavailable"
-    code = "service_unavailable"
+
+class VectorStoreTimeout(Unavailable, code="vector_store_timeout"):
+    """Files of a store are still being indexed. The code is OpenAI's."""
 
 
-class VectorStoreTimeout(Unavailable):
-    """The code is OpenAI's."""
-
-    code = "vector_store_timeout"
+# Failures of the server: status 500.
 
 
-class EngineFailed(AntiphonError):
-    code = "server_error"
+class EngineFailed(AntiphonError, code="server_error"):
+    """An engine died, stalled or sent invalid data."""
 
 
-class InvalidCall(AntiphonError):
+class InvalidCall(AntiphonError, code="invalid_tool_call"):
     """The model returned no valid tool call within the allowed number of retries."""
 
-    code = "invalid_tool_call"
 
-
-class InvalidOutput(AntiphonError):
+class InvalidOutput(AntiphonError, code="invalid_output"):
     """The model returned no output in the required format within the allowed number of retries."""
 
-    code = "invalid_output"
 
-
-class ServerRestarted(AntiphonError):
+class ServerRestarted(AntiphonError, code="server_restarted"):
     """The server that ran the response died."""
 
-    code = "server_restarted"
+
+class ProcessingFailed(AntiphonError, code="processing_error"): ...  # a defect, reported on a WebSocket
 
 
-class ProcessingFailed(AntiphonError):
-    code = "processing_error"
+class Internal(AntiphonError, code="server_error"): ...  # a defect; the message gives no details
 
 
-class Internal(AntiphonError):
-    code = "server_error"
+# Not for clients of the API.
 
 
 class StartupError(Exception):
