@@ -18,23 +18,13 @@ from msgspec import UNSET, Struct
 
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue, UnsupportedParameter
-from antiphon.protocol.types.parts import (
-    InputAudio,
-    InputFile,
-    InputImage,
-    InputText,
-    MessagePart,
-    OutputText,
-    PlainText,
-    RefusalPart,
-    Screenshot,
-)
+from antiphon.protocol.types import parts as pt
 
 ParamFormatter = Callable[
     [int, str], str
 ]  # (part index, field suffix) → parameter name; an empty suffix names the part itself
 Features = frozenset[str]
-_NonTextPart = RefusalPart | InputImage | Screenshot | InputFile | InputAudio
+_NonTextPart = pt.RefusalPart | pt.InputImage | pt.Screenshot | pt.InputFile | pt.InputAudio
 
 
 class ImageAttachment(Struct, frozen=True):
@@ -83,10 +73,12 @@ class ContentRenderer:
         self._features = features
         self._attachments = attachments
 
-    def render(self, parts: Sequence[MessagePart], separator: str, param: ParamFormatter) -> str | list[Json]:
+    def render(self, parts: Sequence[pt.MessagePart], separator: str, param: ParamFormatter) -> str | list[Json]:
         """Render the parts; text-only content is joined with `separator`."""
         rendered = [
-            part.text if isinstance(part, (InputText, OutputText, PlainText)) else self._render_part(part, index, param)
+            part.text
+            if isinstance(part, (pt.InputText, pt.OutputText, pt.PlainText))
+            else self._render_part(part, index, param)
             for index, part in enumerate(parts)
         ]
         texts = [part for part in rendered if isinstance(part, str)]
@@ -96,14 +88,14 @@ class ContentRenderer:
 
     def _render_part(self, part: _NonTextPart, index: int, param: ParamFormatter) -> str | Json:
         match part:
-            case RefusalPart():
+            case pt.RefusalPart():
                 return part.refusal
-            case InputImage() | Screenshot():
+            case pt.InputImage() | pt.Screenshot():
                 self._require("input_image", param(index, ""))
                 return self._render_image(part, index, param)
-            case InputFile():
+            case pt.InputFile():
                 return self._render_file(part, index, param)
-            case InputAudio():
+            case pt.InputAudio():
                 self._require("input_audio", param(index, ""))
                 audio = part.input_audio
                 return {"type": "input_audio", "input_audio": {"data": audio.data, "format": audio.format}}
@@ -114,7 +106,7 @@ class ContentRenderer:
         if kind not in self._features:
             raise UnsupportedParameter(f"The model does not accept {kind} parts.", param=param)
 
-    def _render_image(self, part: InputImage | Screenshot, index: int, param: ParamFormatter) -> Json:
+    def _render_image(self, part: pt.InputImage | pt.Screenshot, index: int, param: ParamFormatter) -> Json:
         if part.image_url is not UNSET:
             url = self._attachments.resolve(ImageAttachment(part.image_url), param(index, ".image_url"))
         elif part.file_id is not UNSET:
@@ -124,7 +116,7 @@ class ContentRenderer:
         detail = "auto" if part.detail is UNSET else part.detail
         return {"type": "image_url", "image_url": {"url": url, "detail": "high" if detail == "original" else detail}}
 
-    def _render_file(self, part: InputFile, index: int, param: ParamFormatter) -> str:
+    def _render_file(self, part: pt.InputFile, index: int, param: ParamFormatter) -> str:
         name = "" if part.filename is UNSET else part.filename
         if part.file_data is not UNSET:
             return self._attachments.resolve(FileAttachment(name, data=part.file_data), param(index, ".file_data"))

@@ -16,21 +16,7 @@ from msgspec.structs import replace
 from antiphon.core.history.history import History, ToolCallItem, ToolOutputItem, answered_call_id, is_output
 from antiphon.core.prompt import ChatPrompt, Json
 from antiphon.errors import UnsupportedParameter
-from antiphon.protocol.types.items import (
-    AdditionalTools,
-    Compaction,
-    CompactionTrigger,
-    ComputerCallOutput,
-    ConfigurationUpdate,
-    InputItem,
-    ItemReference,
-    LocalShellCall,
-    McpApprovalRequest,
-    McpApprovalResponse,
-    McpListTools,
-    Message,
-    Reasoning,
-)
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import InputImage, InputText, MessagePart, OutputText
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonSchemaFormat, TextConfig
@@ -173,7 +159,7 @@ class _ItemRenderer:
             _find_method(type(item))(self, index, item)
         return self._transcript.finish()
 
-    def _add_message(self, index: int, item: Message) -> None:
+    def _add_message(self, index: int, item: it.Message) -> None:
         from_assistant, parts = item.role == "assistant", item.content
         content: Content
         if len(parts) == 1 and isinstance(part := parts[0], (InputText, OutputText)):
@@ -192,7 +178,7 @@ class _ItemRenderer:
         as_system = item.role == "developer" and "developer" not in self._features
         self._transcript.add_message("system" if as_system else item.role, content)
 
-    def _add_reasoning(self, index: int, item: Reasoning) -> None:
+    def _add_reasoning(self, index: int, item: it.Reasoning) -> None:
         """Collect reasoning for the next assistant message.
 
         Content encrypted by this server is decrypted by now; of content encrypted by another one only the summary is
@@ -226,7 +212,7 @@ class _ItemRenderer:
     def _add_call(self, index: int, item: ToolCallItem) -> None:
         call = render_client_call(item, self._offered, _make_call_id(index))
         output = self._outputs.get(index if item.call_id is None else item.call_id)
-        if output is None and isinstance(item, LocalShellCall) and item.id is not UNSET:
+        if output is None and isinstance(item, it.LocalShellCall) and item.id is not UNSET:
             output = self._outputs.get(item.id)
         self._transcript.add_call(call, self._render_output(output), self._pop_reasoning())
 
@@ -238,7 +224,7 @@ class _ItemRenderer:
         content = render_call_output(output, self._offered)
         if isinstance(content, str):
             return content
-        if isinstance(output, ComputerCallOutput):  # its output is a single part
+        if isinstance(output, it.ComputerCallOutput):  # its output is a single part
             return self._render_content(content, "", lambda part, field: self._history.param(index, f".output{field}"))
         if "input_image" not in self._features and any(isinstance(part, InputImage) for part in content):
             self.images_omitted = True
@@ -247,20 +233,20 @@ class _ItemRenderer:
             content, "", lambda part, field: self._history.param(index, f".output[{part}]{field}")
         )
 
-    def _add_approval_request(self, index: int, item: McpApprovalRequest) -> None:
+    def _add_approval_request(self, index: int, item: it.McpApprovalRequest) -> None:
         if (outcome := self._approvals.describe_outcome(item)) is not None:
             call_id = _make_call_id(index) if item.id is UNSET else item.id
             call = RenderedCall(call_id, self._offered.find_name(item.name, item.server_label), item.arguments)
             self._transcript.add_call(call, outcome, self._pop_reasoning())
 
-    def _end_calls(self, index: int, item: InputItem) -> None:
+    def _end_calls(self, index: int, item: it.InputItem) -> None:
         """Skip an item that is rendered with its call."""
         self._transcript.end_calls()
 
-    def _skip(self, index: int, item: InputItem) -> None:
+    def _skip(self, index: int, item: it.InputItem) -> None:
         """Skip a declaration of tools, which render/tools/declarations.py handles."""
 
-    def _reject(self, index: int, item: InputItem) -> None:
+    def _reject(self, index: int, item: it.InputItem) -> None:
         kind = str(item.__struct_config__.tag)
         raise UnsupportedParameter(f"This server does not support {kind} items yet.", param=self._history.param(index))
 
@@ -271,17 +257,19 @@ _METHODS: Final[dict[type, _AddItem]] = {
     **dict.fromkeys(get_args(ToolCallItem), _ItemRenderer._add_call),
     **dict.fromkeys(get_args(ToolOutputItem), _ItemRenderer._end_calls),
     **dict.fromkeys(get_args(ServerCall), _ItemRenderer._add_server_call),
-    **dict.fromkeys((AdditionalTools, McpListTools), _ItemRenderer._skip),
-    **dict.fromkeys((ItemReference, Compaction, CompactionTrigger, ConfigurationUpdate), _ItemRenderer._reject),
-    Message: _ItemRenderer._add_message,
-    Reasoning: _ItemRenderer._add_reasoning,
-    McpApprovalRequest: _ItemRenderer._add_approval_request,
-    McpApprovalResponse: _ItemRenderer._end_calls,
+    **dict.fromkeys((it.AdditionalTools, it.McpListTools), _ItemRenderer._skip),
+    **dict.fromkeys(
+        (it.ItemReference, it.Compaction, it.CompactionTrigger, it.ConfigurationUpdate), _ItemRenderer._reject
+    ),
+    it.Message: _ItemRenderer._add_message,
+    it.Reasoning: _ItemRenderer._add_reasoning,
+    it.McpApprovalRequest: _ItemRenderer._add_approval_request,
+    it.McpApprovalResponse: _ItemRenderer._end_calls,
 }
 
 
 @cache
-def _find_method(kind: type[InputItem]) -> _AddItem:
+def _find_method(kind: type[it.InputItem]) -> _AddItem:
     """Return the method for items of a type; compaction has subclasses of its own."""
     return next(_METHODS[base] for base in kind.__mro__ if base in _METHODS)
 
@@ -306,5 +294,5 @@ def _make_call_id(index: int) -> str:
 
 def _find_current_turn(history: History) -> int:
     """Return the index of the first item after the last user message."""
-    users = (n for n, item in enumerate(history.items) if isinstance(item, Message) and item.role == "user")
+    users = (n for n, item in enumerate(history.items) if isinstance(item, it.Message) and item.role == "user")
     return max(users, default=-1) + 1

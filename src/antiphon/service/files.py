@@ -13,16 +13,7 @@ from msgspec import Struct
 
 from antiphon.errors import BodyTooLarge, InvalidValue, NotFound
 from antiphon.ids import new_dashed_id, new_id
-from antiphon.protocol.types.files import (
-    CompleteUpload,
-    CreateUpload,
-    FileFields,
-    FileList,
-    FileObject,
-    FilesQuery,
-    Upload,
-    UploadPart,
-)
+from antiphon.protocol.types import files as wire
 from antiphon.service.persistence.stored_responses import check_store_enabled
 from antiphon.stores.base import FileQuota, FileRow, UploadRow
 from antiphon.stores.contents.base import ContentStore
@@ -59,7 +50,9 @@ class Files:
         """Delete content to which no row will refer."""
         await self._contents.delete([content.key])
 
-    async def create(self, tenant: str, filename: str, request: FileFields, content: StoredContent) -> FileObject:
+    async def create(
+        self, tenant: str, filename: str, request: wire.FileFields, content: StoredContent
+    ) -> wire.FileObject:
         """Add a file whose content was written."""
         row = self._make_row(filename, request.purpose, _lifetime(request), content)
         added = await self._store.add_file(tenant, row, self._quota)
@@ -67,13 +60,13 @@ class Files:
             await self.discard(content)
         return _to_file(added)
 
-    async def list_files(self, tenant: str, query: FilesQuery) -> FileList:
+    async def list_files(self, tenant: str, query: wire.FilesQuery) -> wire.FileList:
         check_store_enabled(self._store_enabled)
         page = await self._store.page_files(tenant, query.after, query.limit, query.order == "desc", query.purpose)
         first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        return FileList(data=[*map(_to_file, page.rows)], first_id=first, last_id=last, has_more=page.has_more)
+        return wire.FileList(data=[*map(_to_file, page.rows)], first_id=first, last_id=last, has_more=page.has_more)
 
-    async def get(self, tenant: str, file_id: str) -> FileObject:
+    async def get(self, tenant: str, file_id: str) -> wire.FileObject:
         return _to_file(await self.find(tenant, file_id))
 
     async def find(self, tenant: str, file_id: str) -> FileRow:
@@ -103,7 +96,7 @@ class Files:
             raise _unknown_error(file_id)
         await self._contents.delete(unused)
 
-    async def create_upload(self, tenant: str, request: CreateUpload) -> Upload:
+    async def create_upload(self, tenant: str, request: wire.CreateUpload) -> wire.Upload:
         check_store_enabled(self._store_enabled)
         now = time()
         row = UploadRow(
@@ -119,14 +112,14 @@ class Files:
         await self._store.create_upload(tenant, row)
         return _to_upload(row)
 
-    async def add_part(self, tenant: str, upload_id: str, content: StoredContent) -> UploadPart:
+    async def add_part(self, tenant: str, upload_id: str, content: StoredContent) -> wire.UploadPart:
         await self.find_upload(tenant, upload_id)
         part_id = new_id("part")
         if not await self._store.add_part(tenant, upload_id, part_id, content.size, content.key):
             raise _not_pending_error(upload_id)
-        return UploadPart(id=part_id, created_at=int(time()), upload_id=upload_id)
+        return wire.UploadPart(id=part_id, created_at=int(time()), upload_id=upload_id)
 
-    async def complete_upload(self, tenant: str, upload_id: str, request: CompleteUpload) -> Upload:
+    async def complete_upload(self, tenant: str, upload_id: str, request: wire.CompleteUpload) -> wire.Upload:
         """Join the parts, in the order of the request, and add the file. Repeating it returns the same file."""
         upload = await self.find_upload(tenant, upload_id)
         if upload.status == "completed" and upload.file is not None:
@@ -146,7 +139,7 @@ class Files:
         await self._contents.delete(completed[1])
         return _to_upload(await self.find_upload(tenant, upload_id), completed[0])
 
-    async def cancel_upload(self, tenant: str, upload_id: str) -> Upload:
+    async def cancel_upload(self, tenant: str, upload_id: str) -> wire.Upload:
         await self.find_upload(tenant, upload_id)
         unused = await self._store.cancel_upload(tenant, upload_id)
         if unused is None:
@@ -216,15 +209,15 @@ class _ContentMeter:
             yield piece
 
 
-def _lifetime(request: FileFields) -> int | None:
+def _lifetime(request: wire.FileFields) -> int | None:
     """Return the seconds until the file expires; files for batches have a default, as in OpenAI's API."""
     if request.expires_after is not None:
         return request.expires_after.seconds
     return _BATCH_LIFETIME if request.purpose == "batch" else None
 
 
-def _to_file(row: FileRow) -> FileObject:
-    return FileObject(
+def _to_file(row: FileRow) -> wire.FileObject:
+    return wire.FileObject(
         id=row.id,
         bytes=row.size,
         created_at=int(row.created),
@@ -234,8 +227,8 @@ def _to_file(row: FileRow) -> FileObject:
     )
 
 
-def _to_upload(row: UploadRow, file: FileRow | None = None) -> Upload:
-    return Upload(
+def _to_upload(row: UploadRow, file: FileRow | None = None) -> wire.Upload:
+    return wire.Upload(
         id=row.id,
         bytes=row.size,
         created_at=int(row.created),

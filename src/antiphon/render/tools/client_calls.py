@@ -16,18 +16,7 @@ from antiphon.core.prompt import Json
 from antiphon.core.truncated_json import parse_object, parse_truncated_object
 from antiphon.errors import InvalidCall
 from antiphon.protocol.schemas.schema_check import find_violation
-from antiphon.protocol.types.items import (
-    ApplyPatchCall,
-    CreateFile,
-    DeleteFile,
-    LocalShellAction,
-    LocalShellCall,
-    ShellAction,
-    ShellCall,
-    Status,
-    ToolSearchCall,
-    UpdateFile,
-)
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types.tools import LocalEnvironment
 from antiphon.render.tools.client_tools import APPLY_PATCH, LOCAL_SHELL, SHELL, TOOL_SEARCH, accepted_schema
 
@@ -59,61 +48,61 @@ def build_truncated_item(kind: str, arguments: str) -> ClientItem | None:
 def client_call_arguments(item: ClientItem) -> Json:
     """Return the arguments of a call in the form offered to the model."""
     match item:
-        case ShellCall(action=action):
+        case it.ShellCall(action=action):
             limits = {"timeout_ms": action.timeout_ms, "max_output_length": action.max_output_length}
             return {"commands": action.commands, **_drop_absent(limits)}
-        case LocalShellCall(action=action):
+        case it.LocalShellCall(action=action):
             options = {name: getattr(action, name) for name in ("working_directory", "timeout_ms", "user")}
             return {"command": action.command, **_drop_absent({"env": action.env or None, **options})}
-        case ApplyPatchCall(operation=operation):
-            diff = "" if isinstance(operation, DeleteFile) else operation.diff
+        case it.ApplyPatchCall(operation=operation):
+            diff = "" if isinstance(operation, it.DeleteFile) else operation.diff
             return {"type": operation.__struct_config__.tag, "path": operation.path, "diff": diff}
-        case ToolSearchCall(arguments=arguments):
+        case it.ToolSearchCall(arguments=arguments):
             return arguments if isinstance(arguments, dict) else {"query": arguments}
         case _:
             assert_never(item)
 
 
-def _build_shell_call(arguments: Json, status: Status) -> ShellCall:
-    action = ShellAction(
+def _build_shell_call(arguments: Json, status: it.Status) -> it.ShellCall:
+    action = it.ShellAction(
         commands=_read_commands(arguments),
         timeout_ms=_to_int(arguments.get("timeout_ms")),
         max_output_length=_to_int(arguments.get("max_output_length")),
     )
-    return ShellCall(call_id="", status=status, action=action, environment=LocalEnvironment())
+    return it.ShellCall(call_id="", status=status, action=action, environment=LocalEnvironment())
 
 
-def _build_local_shell_call(arguments: Json, status: Status) -> LocalShellCall:
+def _build_local_shell_call(arguments: Json, status: it.Status) -> it.LocalShellCall:
     command = arguments.get("command") or arguments.get("cmd") or arguments.get("commands") or []
-    action = LocalShellAction(
+    action = it.LocalShellAction(
         command=["bash", "-lc", command] if isinstance(command, str) else command,
         env=arguments.get("env") or {},
         timeout_ms=UNSET if (timeout := _to_int(arguments.get("timeout_ms"))) is None else timeout,
         user=arguments.get("user") or UNSET,
         working_directory=_read_directory(arguments) or UNSET,
     )
-    return LocalShellCall(call_id="", status=status, action=action)
+    return it.LocalShellCall(call_id="", status=status, action=action)
 
 
-def _build_apply_patch_call(arguments: Json, status: Status) -> ApplyPatchCall:
+def _build_apply_patch_call(arguments: Json, status: it.Status) -> it.ApplyPatchCall:
     fields: Json = arguments.get("operation", arguments)
     path, diff = fields["path"], fields.get("diff") or ""
-    operation: CreateFile | UpdateFile | DeleteFile
+    operation: it.CreateFile | it.UpdateFile | it.DeleteFile
     match fields["type"]:
         case "create_file":
-            operation = CreateFile(path=path, diff=_mark_added_lines(diff))
+            operation = it.CreateFile(path=path, diff=_mark_added_lines(diff))
         case "update_file":
-            operation = UpdateFile(path=path, diff=diff)
+            operation = it.UpdateFile(path=path, diff=diff)
         case _:
-            operation = DeleteFile(path=path)
-    return ApplyPatchCall(call_id="", status="completed", operation=operation)
+            operation = it.DeleteFile(path=path)
+    return it.ApplyPatchCall(call_id="", status="completed", operation=operation)
 
 
-def _build_tool_search_call(arguments: Json, status: Status) -> ToolSearchCall:
-    return ToolSearchCall(call_id="", status=status, execution="client", arguments=arguments)
+def _build_tool_search_call(arguments: Json, status: it.Status) -> it.ToolSearchCall:
+    return it.ToolSearchCall(call_id="", status=status, execution="client", arguments=arguments)
 
 
-_BUILDERS: Final[Mapping[str, Callable[[Json, Status], ClientItem]]] = {
+_BUILDERS: Final[Mapping[str, Callable[[Json, it.Status], ClientItem]]] = {
     SHELL: _build_shell_call,
     LOCAL_SHELL: _build_local_shell_call,
     APPLY_PATCH: _build_apply_patch_call,

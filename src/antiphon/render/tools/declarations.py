@@ -20,14 +20,7 @@ from antiphon.core.mcp_rules import is_allowed, needs_approval
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue
 from antiphon.protocol.schemas.grammars import has_lark
-from antiphon.protocol.types.items import (
-    AdditionalTools,
-    InputItem,
-    McpApprovalResponse,
-    McpListTools,
-    Message,
-    ToolSearchOutput,
-)
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.shared_list import derive
 from antiphon.protocol.types.tools import (
@@ -65,7 +58,7 @@ from antiphon.render.tools.offered_tools import (
 NOT_RUNNABLE: Final = "It cannot be run as it is declared."
 
 _NO_TOOLS: Final = OfferedTools()
-_DECLARING_ITEMS: Final = frozenset({AdditionalTools, ToolSearchOutput, McpListTools})
+_DECLARING_ITEMS: Final = frozenset({it.AdditionalTools, it.ToolSearchOutput, it.McpListTools})
 
 
 class _ToolDeclaration(Struct, frozen=True, kw_only=True):
@@ -106,13 +99,13 @@ def _collect_tools(request: CreateResponse, history: History, lookup_hosted: Hos
     collector = _ToolCollector(lookup_hosted)
     collector.add_request(request)
     for item in history.items:
-        if isinstance(item, AdditionalTools):
+        if isinstance(item, it.AdditionalTools):
             collector.declared |= {
                 declaration.key: declaration for tool in item.tools for declaration in collector.flatten(tool)
             }
-        elif isinstance(item, ToolSearchOutput):
+        elif isinstance(item, it.ToolSearchOutput):
             collector.add_search_output(item)
-        elif isinstance(item, McpListTools):
+        elif isinstance(item, it.McpListTools):
             collector.add_mcp_list(item)
         elif collector.failed and _is_from_client(item):
             collector.failed.clear()  # a new request has arrived since, so the servers may be contacted again
@@ -143,7 +136,7 @@ class _ToolCollector:
                     )
                 self.declared[declaration.key] = declaration
 
-    def add_search_output(self, item: ToolSearchOutput) -> None:
+    def add_search_output(self, item: it.ToolSearchOutput) -> None:
         """Undefer the tools that a search has found. For an MCP server the declaration in the request applies."""
         for tool in item.tools:
             if isinstance(tool, McpTool) and tool.server_label in self._servers:
@@ -153,7 +146,7 @@ class _ToolCollector:
                     declaration.key: replace(declaration, deferred=False) for declaration in self.flatten(tool)
                 }
 
-    def add_mcp_list(self, item: McpListTools) -> None:
+    def add_mcp_list(self, item: it.McpListTools) -> None:
         """Replace the tools of an MCP server by its latest list, unless that list holds only an error."""
         server = self._servers.get(item.server_label)
         if server is None:
@@ -267,10 +260,10 @@ class _ToolCollector:
         yield from names.items()
 
 
-def _is_from_client(item: InputItem) -> bool:
-    if isinstance(item, Message):
+def _is_from_client(item: it.InputItem) -> bool:
+    if isinstance(item, it.Message):
         return item.role != "assistant"
-    return is_output(item) or isinstance(item, McpApprovalResponse)
+    return is_output(item) or isinstance(item, it.McpApprovalResponse)
 
 
 def _object_schema(schema: object) -> Json:

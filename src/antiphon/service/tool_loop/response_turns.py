@@ -21,14 +21,7 @@ from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, Tool
 from antiphon.core.deltas import ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.errors import AntiphonError, ContextTooLong, InvalidValue
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.protocol.types.items import (
-    InputItem,
-    McpApprovalResponse,
-    McpCall,
-    McpListedTool,
-    McpListTools,
-    OutputItem,
-)
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tool_choice import AllowedTools, ToolChoice
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
@@ -50,12 +43,12 @@ _CLIENT_TOOLS = (FunctionTool, CustomTool, NamespaceTool, *get_args(ClientTool))
 
 
 def shorten_results(
-    output: Sequence[OutputItem], results: Mapping[str, ToolOutputContent], limit: int | None
+    output: Sequence[it.OutputItem], results: Mapping[str, ToolOutputContent], limit: int | None
 ) -> Mapping[str, ToolOutputContent]:
     """Return the tool results for the model, each cut to `limit` characters, by item id."""
     if limit is None:
         return results
-    full = {str(item.id): item.output for item in output if isinstance(item, McpCall) and item.output}
+    full = {str(item.id): item.output for item in output if isinstance(item, it.McpCall) and item.output}
     return {name: _cut(text, limit) if isinstance(text, str) else text for name, text in {**full, **results}.items()}
 
 
@@ -71,7 +64,7 @@ class TurnContext(Struct, frozen=True):
     tenant: str
     id: str
     decoded: DecodedRequest
-    earlier: Sequence[InputItem]
+    earlier: Sequence[it.InputItem]
     waits_for_outputs: bool = False  # wait for the outputs of the client's tools
     is_resumed: bool = False  # another server started the response
 
@@ -127,7 +120,7 @@ class ResponseTurns:
     def get_tool(self, kind: str) -> ResponseTool:
         return self._tools[kind]
 
-    def recall(self, item: OutputItem, result: ToolOutputContent) -> None:
+    def recall(self, item: it.OutputItem, result: ToolOutputContent) -> None:
         kind = str(item.__struct_config__.tag).removesuffix("_call")
         if kind in self._tools:
             self._tools[kind].restore_output(result)
@@ -141,7 +134,7 @@ class ResponseTurns:
             self._context.tenant, call.approval_id, self._make_subject(call, definition)
         )
 
-    async def record_approval_request(self, call: ModelToolCall, output: Sequence[OutputItem]) -> None:
+    async def record_approval_request(self, call: ModelToolCall, output: Sequence[it.OutputItem]) -> None:
         """Store the approval request with the tool definition that the model was shown."""
         assert self._toolkit.approvals is not None
         definition = _find_listed([*self._context.earlier, *self._context.decoded.request.input, *output], call)
@@ -205,10 +198,10 @@ class ResponseTurns:
 
     def _find_outdated(self, mcp: McpTools) -> list[str]:
         items = [*self._context.earlier, *self._context.decoded.request.input]
-        last = {item.server_label: item for item in items if isinstance(item, McpListTools)}
+        last = {item.server_label: item for item in items if isinstance(item, it.McpListTools)}
         return [label for label, item in last.items() if mcp.is_outdated(item)]
 
-    def _make_subject(self, call: ModelToolCall, definition: McpListedTool | None) -> ApprovalSubject:
+    def _make_subject(self, call: ModelToolCall, definition: it.McpListedTool | None) -> ApprovalSubject:
         assert self._mcp is not None
         label = call.namespace or ""
         server = self._mcp.get_server_address(label)
@@ -233,20 +226,20 @@ async def _list_tools(mcp: McpTools, labels: Sequence[str], context: ToolLoop) -
         try:
             item = await mcp.list_tools(label)
         except AntiphonError as error:
-            item = McpListTools(server_label=label, tools=[], error=error.message)
+            item = it.McpListTools(server_label=label, tools=[], error=error.message)
         await context.feed(ServerItemDone(key, item))
 
     keys = {label: context.new_key() for label in labels}
-    started = [ServerItemStarted(key, McpListTools(server_label=label, tools=[])) for label, key in keys.items()]
+    started = [ServerItemStarted(key, it.McpListTools(server_label=label, tools=[])) for label, key in keys.items()]
     await context.feed(*started)
     async with asyncio.TaskGroup() as group:
         for label, key in keys.items():
             group.create_task(list_server(key, label))
 
 
-def _find_listed(items: Sequence[InputItem], call: ModelToolCall) -> McpListedTool | None:
+def _find_listed(items: Sequence[it.InputItem], call: ModelToolCall) -> it.McpListedTool | None:
     """Return the tool as its server listed it last."""
-    lists = [item for item in items if isinstance(item, McpListTools) and item.server_label == call.namespace]
+    lists = [item for item in items if isinstance(item, it.McpListTools) and item.server_label == call.namespace]
     tools = lists[-1].tools if lists else []
     return next((tool for tool in tools if tool.name == call.name), None)
 
@@ -281,7 +274,7 @@ async def build_turns(
 
 async def _load_approved(toolkit: Toolkit, context: TurnContext) -> list[ApprovedRequest]:
     request, approvals = context.decoded.request, toolkit.approvals
-    if approvals is None or McpApprovalResponse not in map(type, chain(context.earlier, request.input)):
+    if approvals is None or it.McpApprovalResponse not in map(type, chain(context.earlier, request.input)):
         return []
     approved = await approvals.find_pending(context.tenant, context.earlier, request.input, context.is_resumed)
     labels = {tool.server_label for tool in request.tools if isinstance(tool, McpTool)}

@@ -17,14 +17,7 @@ from antiphon.core.images import read_image_info
 from antiphon.core.mcp_rules import is_allowed
 from antiphon.errors import McpFailed
 from antiphon.limits import Limits
-from antiphon.protocol.types.items import (
-    McpCall,
-    McpHttpError,
-    McpListedTool,
-    McpListTools,
-    McpProtocolError,
-    McpToolError,
-)
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import DeltaSink, ModelToolCall, ResponseTool, ToolResult
@@ -143,11 +136,11 @@ class McpTools(ResponseTool):
         self._servers: dict[str, McpServer] = {}
         self._executed: set[str] = set()
 
-    async def list_tools(self, label: str) -> McpListTools:
+    async def list_tools(self, label: str) -> it.McpListTools:
         """Return the allowed tools of a server as an item without an id. Raises McpFailed."""
-        return McpListTools(server_label=label, tools=[*(await self._load_tools(label)).values()])
+        return it.McpListTools(server_label=label, tools=[*(await self._load_tools(label)).values()])
 
-    async def get_definition(self, label: str, name: str) -> McpListedTool | None:
+    async def get_definition(self, label: str, name: str) -> it.McpListedTool | None:
         """Return the server's current definition of a tool; None if there is no such tool or it is not allowed."""
         return (await self._load_tools(label, _NOW)).get(name)
 
@@ -156,7 +149,7 @@ class McpTools(ResponseTool):
         server = self._resolve_server(label)
         return server.url or " ".join(server.command)
 
-    def is_outdated(self, item: McpListTools) -> bool:
+    def is_outdated(self, item: it.McpListTools) -> bool:
         """Whether an earlier list is known to differ from the current one. Uses the cache only."""
         label = item.server_label
         if label not in self._declared or item.error:
@@ -179,7 +172,9 @@ class McpTools(ResponseTool):
             return ToolResult(item=self._build_item(call, "failed", error=_to_item_error(error)))
 
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        return ToolResult(item=self._build_item(call, "failed", error=McpProtocolError(code=_NOT_RUN, message=reason)))
+        return ToolResult(
+            item=self._build_item(call, "failed", error=it.McpProtocolError(code=_NOT_RUN, message=reason))
+        )
 
     async def _call_tool(self, server: McpServer, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         arguments = _parse_arguments(call.arguments)
@@ -199,7 +194,7 @@ class McpTools(ResponseTool):
         result = server.scrub_json(result)
         if result.get("isError"):
             return ToolResult(
-                item=self._build_item(call, "failed", error=McpToolError(content=trim_content(result, max_bytes)))
+                item=self._build_item(call, "failed", error=it.McpToolError(content=trim_content(result, max_bytes)))
             )
         output = render_output(result, max_bytes)
         return ToolResult(
@@ -207,13 +202,13 @@ class McpTools(ResponseTool):
             model_output=render_model_output(result, max_bytes, limits),
         )
 
-    async def _load_tools(self, label: str, max_age: float | None = None) -> dict[str, McpListedTool]:
+    async def _load_tools(self, label: str, max_age: float | None = None) -> dict[str, it.McpListedTool]:
         seconds = self._settings.list_ttl_seconds if max_age is None else max_age
         return self._filter_allowed(
             label, await self._pool.list_tools(self._tenant, self._resolve_server(label), seconds)
         )
 
-    def _filter_allowed(self, label: str, tools: Sequence[McpListedTool]) -> dict[str, McpListedTool]:
+    def _filter_allowed(self, label: str, tools: Sequence[it.McpListedTool]) -> dict[str, it.McpListedTool]:
         spec = self._settings.servers.get(label) if self._resolve_server(label).is_configured else None
         allowed_names = spec.allowed_tools if spec is not None else None
         usable = [tool for tool in tools if allowed_names is None or tool.name in allowed_names]
@@ -226,8 +221,8 @@ class McpTools(ResponseTool):
             self._servers[label] = resolve_server(self._declared[label], self._settings)
         return self._servers[label]
 
-    def _build_item(self, call: ModelToolCall, status: Any, **fields: Any) -> McpCall:
-        return McpCall(
+    def _build_item(self, call: ModelToolCall, status: Any, **fields: Any) -> it.McpCall:
+        return it.McpCall(
             status=status,
             server_label=call.namespace or "",
             name=call.name,
@@ -256,7 +251,7 @@ def _parse_arguments(text: str) -> Json:
     return arguments
 
 
-def _to_item_error(error: McpFailed) -> McpProtocolError | McpHttpError:
+def _to_item_error(error: McpFailed) -> it.McpProtocolError | it.McpHttpError:
     if error.http is not None:
-        return McpHttpError(code=error.http, message=error.message)
-    return McpProtocolError(code=error.rpc, message=error.message)
+        return it.McpHttpError(code=error.http, message=error.message)
+    return it.McpProtocolError(code=error.rpc, message=error.message)

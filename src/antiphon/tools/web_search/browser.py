@@ -11,14 +11,7 @@ from msgspec import UNSET, Struct
 from antiphon.core.deltas import Progress, ToolOutputContent
 from antiphon.egress.urls import parse_url
 from antiphon.errors import AntiphonError, UrlRefused
-from antiphon.protocol.types.items import (
-    FindAction,
-    OpenPageAction,
-    SearchAction,
-    Source,
-    WebSearchCall,
-    WebSearchResult,
-)
+from antiphon.protocol.types import items as it
 from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
 from antiphon.tools.untrusted_text import escape_markers
 from antiphon.tools.web_search.citations import CitationRewriter
@@ -50,7 +43,7 @@ MAX_TOTAL_CHARACTERS = 4_000_000  # of all pages of a response
 _CONTEXT_LINES = 2  # lines shown before and after a match
 _INCLUDE_SOURCES, _INCLUDE_RESULTS = "web_search_call.action.sources", "web_search_call.results"
 
-Action = SearchAction | OpenPageAction | FindAction
+Action = it.SearchAction | it.OpenPageAction | it.FindAction
 
 
 class BrowserServices(Struct, frozen=True, kw_only=True):
@@ -72,8 +65,8 @@ class Browser:
         self._pages = ResponsePages(services.max_pages, MAX_TOTAL_CHARACTERS)
         self.max_seconds = services.max_seconds
 
-    def start_item(self, call: ModelToolCall) -> WebSearchCall:
-        return WebSearchCall(status="in_progress", action=self._build_action(call))
+    def start_item(self, call: ModelToolCall) -> it.WebSearchCall:
+        return it.WebSearchCall(status="in_progress", action=self._build_action(call))
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         arguments = parse_arguments(call.name, call.arguments)
@@ -87,7 +80,7 @@ class Browser:
 
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
         return ToolResult(
-            item=WebSearchCall(status="failed", action=self._build_action(call)), model_output=f"Error: {reason}"
+            item=it.WebSearchCall(status="failed", action=self._build_action(call)), model_output=f"Error: {reason}"
         )
 
     def restore_output(self, output: ToolOutputContent) -> None:
@@ -121,7 +114,7 @@ class Browser:
             model_output=render_window(cursor, page, 0, MAX_LINES, size.characters + count * size.snippet),
         )
 
-    def _select_results(self, candidates: Iterable[WebSearchResult], count: int) -> Iterable[WebSearchResult]:
+    def _select_results(self, candidates: Iterable[it.WebSearchResult], count: int) -> Iterable[it.WebSearchResult]:
         """Yield the results that may be opened, without duplicates, with shortened snippets."""
         seen: set[str] = set()
         for candidate in candidates:
@@ -133,12 +126,12 @@ class Browser:
                 continue
             seen.add(str(url))
             snippet = " ".join(escape_markers(candidate.snippet).split())[: self._options.context_size.snippet]
-            yield WebSearchResult(url=str(url), title=clean_title(candidate.title, url.host), snippet=snippet)
+            yield it.WebSearchResult(url=str(url), title=clean_title(candidate.title, url.host), snippet=snippet)
             if len(seen) == count:
                 return
 
     async def _open(self, arguments: OpenArguments, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
-        item = WebSearchCall(status="completed", action=self._build_open_action(arguments))
+        item = it.WebSearchCall(status="completed", action=self._build_open_action(arguments))
         url = self._resolve_link(arguments)
         if url is None:
             cursor, page = self._pages.require(arguments.cursor)
@@ -170,7 +163,7 @@ class Browser:
         cursor, page = self._pages.require(arguments.cursor)
         await emit(Progress(call.key, "searching"))
         self._pages.select(cursor)
-        item = WebSearchCall(status="completed", action=FindAction(url=page.url, pattern=arguments.pattern))
+        item = it.WebSearchCall(status="completed", action=it.FindAction(url=page.url, pattern=arguments.pattern))
         return ToolResult(
             item=item,
             model_output=render_matches(
@@ -191,11 +184,11 @@ class Browser:
             raise UrlRefused(f"{parsed.host} is none of the domains that may be looked at here.", param="id")
         return str(parsed)
 
-    def _build_search_item(self, query: str, results: list[WebSearchResult]) -> WebSearchCall:
-        sources = [Source(url=result.url) for result in results] if _INCLUDE_SOURCES in self._include else UNSET
-        return WebSearchCall(
+    def _build_search_item(self, query: str, results: list[it.WebSearchResult]) -> it.WebSearchCall:
+        sources = [it.Source(url=result.url) for result in results] if _INCLUDE_SOURCES in self._include else UNSET
+        return it.WebSearchCall(
             status="completed",
-            action=SearchAction(query=query, queries=[query], sources=sources),
+            action=it.SearchAction(query=query, queries=[query], sources=sources),
             results=results if _INCLUDE_RESULTS in self._include else UNSET,
         )
 
@@ -205,21 +198,21 @@ class Browser:
             arguments = parse_arguments(call.name, call.arguments)
         except AntiphonError:
             if call.name == OPEN:
-                return OpenPageAction()
-            return FindAction(url="") if call.name == FIND else SearchAction(query="", queries=[])
+                return it.OpenPageAction()
+            return it.FindAction(url="") if call.name == FIND else it.SearchAction(query="", queries=[])
         match arguments:
             case SearchArguments(query=query):
-                return SearchAction(query=escape_markers(query), queries=[escape_markers(query)])
+                return it.SearchAction(query=escape_markers(query), queries=[escape_markers(query)])
             case OpenArguments():
                 return self._build_open_action(arguments)
             case FindArguments(pattern=pattern, cursor=cursor):
-                return FindAction(url=self._get_page_url(cursor), pattern=pattern)
+                return it.FindAction(url=self._get_page_url(cursor), pattern=pattern)
 
-    def _build_open_action(self, arguments: OpenArguments) -> OpenPageAction:
+    def _build_open_action(self, arguments: OpenArguments) -> it.OpenPageAction:
         url = ""
         with suppress(AntiphonError):
             url = self._resolve_link(arguments) or self._get_page_url(arguments.cursor)
-        return OpenPageAction(url=url or UNSET)
+        return it.OpenPageAction(url=url or UNSET)
 
     def _get_page_url(self, cursor: int | None) -> str:
         with suppress(AntiphonError):
@@ -227,7 +220,7 @@ class Browser:
         return ""
 
 
-def _build_result_page(query: str, results: list[WebSearchResult]) -> WebPage:
+def _build_result_page(query: str, results: list[it.WebSearchResult]) -> WebPage:
     """Build a page of results: a link, its URL and the snippet for each."""
     lines: list[str] = []
     positions: list[PagePosition] = []

@@ -6,13 +6,7 @@ from msgspec import Struct
 
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_conversation, decode_conversation_update, decode_items, encode
-from antiphon.protocol.types.conversation import (
-    Conversation,
-    ConversationDeleted,
-    CreateConversation,
-    CreateItems,
-    UpdateConversation,
-)
+from antiphon.protocol.types import conversation as wire
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.lists import ConversationList, IncludeQuery, ItemList, ItemsQuery, ListQuery
 from antiphon.service.conversations import ConversationKey, Conversations
@@ -32,9 +26,9 @@ class ConversationsEndpoint(Struct, frozen=True):
     @Route(
         "POST",
         "/v1/conversations",
-        takes=CreateConversation,
+        takes=wire.CreateConversation,
         takes_nothing=True,
-        gives=Conversation,
+        gives=wire.Conversation,
         errors=(400, 413, 415, 503),
     )
     async def create(self, request: Request) -> None:
@@ -52,26 +46,26 @@ class ConversationsEndpoint(Struct, frozen=True):
         page = await self.service.list_conversations(request.tenant, read_query(request, ListQuery))
         await request.reply(200, encode(page))
 
-    @Route("GET", _CONVERSATION, gives=Conversation, errors=READ_ERRORS)
+    @Route("GET", _CONVERSATION, gives=wire.Conversation, errors=READ_ERRORS)
     async def get(self, request: Request) -> None:
         """Retrieve a conversation."""
         await request.reply(200, encode(await self.service.get(self._locate(request))))
 
-    @Route("POST", _CONVERSATION, takes=UpdateConversation, gives=Conversation, errors=WRITE_ERRORS)
+    @Route("POST", _CONVERSATION, takes=wire.UpdateConversation, gives=wire.Conversation, errors=WRITE_ERRORS)
     async def update(self, request: Request) -> None:
         """Update a conversation. The metadata is merged into the existing metadata; a null deletes its key."""
         at = self._locate(request)
         parsed, request.ignored = await read_json(request, decode_conversation_update, self.limits)
         await request.reply(200, encode(await self.service.update(at, parsed.metadata or {})))
 
-    @Route("DELETE", _CONVERSATION, gives=ConversationDeleted, errors=READ_ERRORS)
+    @Route("DELETE", _CONVERSATION, gives=wire.ConversationDeleted, errors=READ_ERRORS)
     async def delete(self, request: Request) -> None:
         """Delete a conversation. Its items are not deleted: other conversations may refer to them."""
         at = self._locate(request)
         await self.service.delete(at)
-        await request.reply(200, encode(ConversationDeleted(id=at.id)))
+        await request.reply(200, encode(wire.ConversationDeleted(id=at.id)))
 
-    @Route("POST", _ITEMS, takes=CreateItems, query=IncludeQuery, gives=ItemList, errors=WRITE_ERRORS)
+    @Route("POST", _ITEMS, takes=wire.CreateItems, query=IncludeQuery, gives=ItemList, errors=WRITE_ERRORS)
     async def add_items(self, request: Request) -> None:
         """Add items to a conversation. At most 20 at a time. An item_reference adds the referenced item itself, with
         its id.
@@ -97,7 +91,7 @@ class ConversationsEndpoint(Struct, frozen=True):
         include = read_query(request, IncludeQuery).include
         await request.reply(200, await self.service.get_item(at, request.params["item_id"], include))
 
-    @Route("DELETE", _ITEM, gives=Conversation, errors=READ_ERRORS)
+    @Route("DELETE", _ITEM, gives=wire.Conversation, errors=READ_ERRORS)
     async def delete_item(self, request: Request) -> None:
         """Remove an item from a conversation. Returns the conversation. The item stays in other conversations."""
         at = self._locate(request)

@@ -11,17 +11,7 @@ from antiphon.errors import RangeNotSatisfiable
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.files import check_filename, decode_completion, decode_file_fields, decode_upload
 from antiphon.protocol.decoding.codec import encode
-from antiphon.protocol.types.files import (
-    CompleteUpload,
-    CreateUpload,
-    FileDeleted,
-    FileFields,
-    FileList,
-    FileObject,
-    FilesQuery,
-    Upload,
-    UploadPart,
-)
+from antiphon.protocol.types import files as wire
 from antiphon.service.files import Files, StoredContent
 from antiphon.transport.http.channel import Header
 from antiphon.transport.http.forms import ReceivedForm, read_form
@@ -36,7 +26,7 @@ _BYTES = "application/octet-stream"
 _RANGE = re.compile(rb"bytes=(\d{0,18})-(\d{0,18})")  # RFC 9110 §14.1.2; several ranges are answered with the whole
 
 
-class FileForm(FileFields, frozen=True, kw_only=True):
+class FileForm(wire.FileFields, frozen=True, kw_only=True):
     """The form of a file, for the description of the API."""
 
     file: bytes
@@ -52,7 +42,7 @@ class FilesEndpoint(Struct, frozen=True):
     service: Files
     limits: Limits
 
-    @Route("POST", "/v1/files", takes=FileForm, takes_media_type=_FORM, gives=FileObject, new_work=True)
+    @Route("POST", "/v1/files", takes=FileForm, takes_media_type=_FORM, gives=wire.FileObject, new_work=True)
     async def create(self, request: Request) -> None:
         """Upload a file. A form with `file`, `purpose` and, optionally, `expires_after[anchor]` and
         `expires_after[seconds]`.
@@ -63,22 +53,24 @@ class FilesEndpoint(Struct, frozen=True):
             file = await self.service.create(request.tenant, form.filename, fields, content)
         await request.reply(200, encode(file))
 
-    @Route("GET", "/v1/files", query=FilesQuery, gives=FileList, errors=READ_ERRORS)
+    @Route("GET", "/v1/files", query=wire.FilesQuery, gives=wire.FileList, errors=READ_ERRORS)
     async def list_all(self, request: Request) -> None:
         """List files."""
-        await request.reply(200, encode(await self.service.list_files(request.tenant, read_query(request, FilesQuery))))
+        await request.reply(
+            200, encode(await self.service.list_files(request.tenant, read_query(request, wire.FilesQuery)))
+        )
 
-    @Route("GET", _FILE, gives=FileObject, errors=READ_ERRORS)
+    @Route("GET", _FILE, gives=wire.FileObject, errors=READ_ERRORS)
     async def get(self, request: Request) -> None:
         """Retrieve a file."""
         await request.reply(200, encode(await self.service.get(request.tenant, request.params["file_id"])))
 
-    @Route("DELETE", _FILE, gives=FileDeleted, errors=READ_ERRORS)
+    @Route("DELETE", _FILE, gives=wire.FileDeleted, errors=READ_ERRORS)
     async def delete(self, request: Request) -> None:
         """Delete a file."""
         file_id = request.params["file_id"]
         await self.service.delete(request.tenant, file_id)
-        await request.reply(200, encode(FileDeleted(id=file_id)))
+        await request.reply(200, encode(wire.FileDeleted(id=file_id)))
 
     @Route("GET", f"{_FILE}/content", gives_too=(_BYTES,), errors=(*READ_ERRORS, 416))
     async def content(self, request: Request) -> None:
@@ -106,13 +98,13 @@ class FilesEndpoint(Struct, frozen=True):
                         await request.write(piece)
                 await request.end()
 
-    @Route("POST", "/v1/uploads", takes=CreateUpload, gives=Upload, errors=WRITE_ERRORS)
+    @Route("POST", "/v1/uploads", takes=wire.CreateUpload, gives=wire.Upload, errors=WRITE_ERRORS)
     async def create_upload(self, request: Request) -> None:
         """Begin an upload in parts. It expires after an hour."""
         parsed, request.ignored = await read_json(request, decode_upload, self.limits)
         await request.reply(200, encode(await self.service.create_upload(request.tenant, parsed)))
 
-    @Route("POST", f"{_UPLOAD}/parts", takes=PartForm, takes_media_type=_FORM, gives=UploadPart, new_work=True)
+    @Route("POST", f"{_UPLOAD}/parts", takes=PartForm, takes_media_type=_FORM, gives=wire.UploadPart, new_work=True)
     async def add_part(self, request: Request) -> None:
         """Add a part to an upload. A form with the field `data`."""
         upload_id = request.params["upload_id"]
@@ -122,14 +114,14 @@ class FilesEndpoint(Struct, frozen=True):
             part = await self.service.add_part(request.tenant, upload_id, content)
         await request.reply(200, encode(part))
 
-    @Route("POST", f"{_UPLOAD}/complete", takes=CompleteUpload, gives=Upload, errors=WRITE_ERRORS)
+    @Route("POST", f"{_UPLOAD}/complete", takes=wire.CompleteUpload, gives=wire.Upload, errors=WRITE_ERRORS)
     async def complete_upload(self, request: Request) -> None:
         """Complete an upload. The parts become a file, in the order of `part_ids`."""
         parsed, request.ignored = await read_json(request, decode_completion, self.limits)
         upload = await self.service.complete_upload(request.tenant, request.params["upload_id"], parsed)
         await request.reply(200, encode(upload))
 
-    @Route("POST", f"{_UPLOAD}/cancel", gives=Upload, errors=READ_ERRORS)
+    @Route("POST", f"{_UPLOAD}/cancel", gives=wire.Upload, errors=READ_ERRORS)
     async def cancel_upload(self, request: Request) -> None:
         """Cancel an upload."""
         upload = await self.service.cancel_upload(request.tenant, request.params["upload_id"])
