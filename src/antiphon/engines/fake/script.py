@@ -39,8 +39,7 @@ class ErrorStep(Struct, frozen=True, forbid_unknown_fields=True):
     retry_after: Seconds | None = None
 
 
-class PieceTable(CallPiece, frozen=True, forbid_unknown_fields=True):
-    pass
+class PieceTable(CallPiece, frozen=True, forbid_unknown_fields=True): ...
 
 
 class ChunkTable(Chunk, kw_only=True, gc=False, forbid_unknown_fields=True, rename={"reasoning": "thought"}):
@@ -49,8 +48,7 @@ class ChunkTable(Chunk, kw_only=True, gc=False, forbid_unknown_fields=True, rena
     calls: tuple[PieceTable, ...] = ()
 
 
-class UsageTable(TokenCounts, frozen=True, forbid_unknown_fields=True):
-    pass
+class UsageTable(TokenCounts, frozen=True, forbid_unknown_fields=True): ...
 
 
 class StepTable(Struct, frozen=True, forbid_unknown_fields=True):

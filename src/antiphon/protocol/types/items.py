@@ -27,8 +27,7 @@ class Item(Struct, kw_only=True, tag_field="type"):
     id: str | UnsetType = UNSET
 
 
-class DirectCaller(Tagged, tag="direct", kw_only=True):
-    pass
+class DirectCaller(Tagged, tag="direct", kw_only=True): ...
 
 
 class ProgramCaller(Tagged, tag="program", kw_only=True):
@@ -113,8 +112,7 @@ class Compaction(Item, tag="compaction", kw_only=True):
     encrypted_content: str
 
 
-class CompactionTrigger(Item, tag="compaction_trigger", kw_only=True):
-    pass
+class CompactionTrigger(Item, tag="compaction_trigger", kw_only=True): ...
 
 
 class ConfigurationUpdate(Item, tag="configuration_update", kw_only=True):
@@ -274,8 +272,7 @@ class ExitOutcome(Tagged, tag="exit", kw_only=True):
     exit_code: Int64
 
 
-class TimeoutOutcome(Tagged, tag="timeout", kw_only=True):
-    pass
+class TimeoutOutcome(Tagged, tag="timeout", kw_only=True): ...
 
 
 class ShellOutput(Struct, kw_only=True):

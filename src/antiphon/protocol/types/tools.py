@@ -26,8 +26,7 @@ class DomainSecret(Struct, kw_only=True):
         return f"DomainSecret(domain={self.domain!r}, name={self.name!r}, value=…)"
 
 
-class NetworkDisabled(Tagged, tag="disabled", kw_only=True):
-    pass
+class NetworkDisabled(Tagged, tag="disabled", kw_only=True): ...
 
 
 class NetworkAllowlist(Tagged, tag="allowlist", kw_only=True, dict=True):
@@ -174,16 +173,13 @@ class WebSearchTool(Tagged, tag="web_search", kw_only=True):
     search_content_types: list[Literal["text", "image"]] | UnsetType = UNSET
 
 
-class WebSearchTool20250826(WebSearchTool, tag="web_search_2025_08_26", kw_only=True):
-    pass
+class WebSearchTool20250826(WebSearchTool, tag="web_search_2025_08_26", kw_only=True): ...
 
 
-class WebSearchPreviewTool(WebSearchTool, tag="web_search_preview", kw_only=True):
-    pass
+class WebSearchPreviewTool(WebSearchTool, tag="web_search_preview", kw_only=True): ...
 
 
-class WebSearchPreviewTool20250311(WebSearchTool, tag="web_search_preview_2025_03_11", kw_only=True):
-    pass
+class WebSearchPreviewTool20250311(WebSearchTool, tag="web_search_preview_2025_03_11", kw_only=True): ...
 
 
 Ranker = Literal["auto", "default-2024-11-15", "none"]  # none: by embeddings only
@@ -238,8 +234,7 @@ class ImageGenerationTool(Tagged, tag="image_generation", kw_only=True):
     svg: Json | UnsetType = UNSET
 
 
-class ComputerTool(Tagged, tag="computer", kw_only=True):
-    pass
+class ComputerTool(Tagged, tag="computer", kw_only=True): ...
 
 
 class ComputerUsePreviewTool(Tagged, tag="computer_use_preview", kw_only=True):
@@ -248,8 +243,7 @@ class ComputerUsePreviewTool(Tagged, tag="computer_use_preview", kw_only=True):
     environment: Literal["windows", "mac", "linux", "ubuntu", "browser"]
 
 
-class LocalShellTool(Tagged, tag="local_shell", kw_only=True):
-    pass
+class LocalShellTool(Tagged, tag="local_shell", kw_only=True): ...
 
 
 class ShellTool(Tagged, tag="shell", kw_only=True):
@@ -267,8 +261,7 @@ class ToolSearchTool(Tagged, tag="tool_search", kw_only=True):
     parameters: Json | UnsetType = UNSET
 
 
-class ProgrammaticTool(Tagged, tag="programmatic_tool_calling", kw_only=True):
-    pass
+class ProgrammaticTool(Tagged, tag="programmatic_tool_calling", kw_only=True): ...
 
 
 _SearchTool = (

@@ -96,12 +96,10 @@ class MessageDelta(Tagged, tag="message_delta", kw_only=True):
     usage: MessageUsage
 
 
-class MessageStop(Tagged, tag="message_stop", kw_only=True):
-    pass
+class MessageStop(Tagged, tag="message_stop", kw_only=True): ...
 
 
-class Ping(Tagged, tag="ping", kw_only=True):
-    pass
+class Ping(Tagged, tag="ping", kw_only=True): ...
 
 
 class MessageError(Struct, kw_only=True):

@@ -111,20 +111,17 @@ class AnthropicToolChoice(Struct, kw_only=True, tag_field="type"):
     disable_parallel_tool_use: bool = False
 
 
-class AutoToolChoice(AnthropicToolChoice, tag="auto", kw_only=True):
-    pass
+class AutoToolChoice(AnthropicToolChoice, tag="auto", kw_only=True): ...
 
 
-class AnyToolChoice(AnthropicToolChoice, tag="any", kw_only=True):
-    pass
+class AnyToolChoice(AnthropicToolChoice, tag="any", kw_only=True): ...
 
 
 class NamedToolChoice(AnthropicToolChoice, tag="tool", kw_only=True):
     name: str
 
 
-class NoToolChoice(AnthropicToolChoice, tag="none", kw_only=True):
-    pass
+class NoToolChoice(AnthropicToolChoice, tag="none", kw_only=True): ...
 
 
 class ThinkingConfig(Struct, kw_only=True, tag_field="type"):
@@ -137,12 +134,10 @@ class ThinkingEnabled(ThinkingConfig, tag="enabled", kw_only=True):
     budget_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
-class ThinkingAdaptive(ThinkingConfig, tag="adaptive", kw_only=True):
-    pass
+class ThinkingAdaptive(ThinkingConfig, tag="adaptive", kw_only=True): ...
 
 
-class ThinkingDisabled(ThinkingConfig, tag="disabled", kw_only=True):
-    pass
+class ThinkingDisabled(ThinkingConfig, tag="disabled", kw_only=True): ...
 
 
 class JsonOutput(Struct, kw_only=True):
