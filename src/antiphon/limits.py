@@ -56,13 +56,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     upload_part_bytes: Annotated[Count, "Maximum size of one part of an upload, in bytes."] = 64 * 1024 * 1024
     file_pages: Annotated[Count, "Maximum number of pages of one PDF."] = 500
     file_characters: Annotated[Count, "Maximum length of the text of one file, in characters."] = 4_000_000
-    attached_bytes: Annotated[Count, "Maximum total size of images and file texts in one prompt, in bytes."] = (
-        64 * 1024 * 1024
-    )
+    attached_bytes: Annotated[Count, "Maximum size of all images and file texts of a prompt, in bytes."] = 64 * 1024**2
     embedding_inputs: Annotated[
         Count, "Maximum number of inputs of an embeddings request, or documents of a rerank request."
     ] = 2048
-    tokenize_characters: Annotated[Count, "Maximum length of a prompt that is only tokenised, in characters."] = (
+    tokenize_characters: Annotated[Count, "Maximum number of characters of a prompt that is only tokenised."] = (
         1_000_000
     )
     audio_bytes: Annotated[Count, "Maximum size of a request with an audio file, in bytes."] = 25 * 1024 * 1024

@@ -79,9 +79,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     ping_interval: Annotated[
         Interval, "Seconds without an event after which a stream sends a keepalive; 0 disables it."
     ] = 15.0
-    stall_seconds: Annotated[Seconds, "Seconds after which a client that does not read its stream is disconnected."] = (
-        60.0
-    )
+    stall_seconds: Annotated[Seconds, "Seconds until a client that does not read its stream is disconnected."] = 60.0
     keepalive_seconds: Annotated[Seconds, "Seconds before an idle connection is closed."] = 75.0
     websocket: Annotated[
         Literal["on", "off"], "Accept WebSocket connections for responses; off: upgrades are rejected with 426."
@@ -270,9 +268,7 @@ class EmbeddedSettings(Struct, frozen=True, kw_only=True):
     fake_rate: Annotated[Rate | None, "Tokens per second of each response.", "unlimited"] = None
     fake_delay: Annotated[Interval, "Delay before the first token of each response, in seconds."] = 0.0
     fake_joined: Annotated[Count, "Number of tokens per chunk."] = 1
-    fake_burst: Annotated[Count, "Chunks sent before the task yields to other streams; 1 yields after every chunk."] = (
-        16
-    )
+    fake_burst: Annotated[Count, "Chunks sent before the task yields to other streams; 1: after every chunk."] = 16
 
 
 class StorageSettings(Struct, frozen=True, kw_only=True):
@@ -314,9 +310,7 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
     max_active_sessions: Annotated[Count, "Maximum number of running responses; more are rejected with 429."] = 2000
     background_queue: Annotated[Count, "Maximum number of waiting or running background responses per tenant."] = 1000
     background_slots: Annotated[Count, "Maximum number of background responses that one process runs."] = 16
-    background_timeout: Annotated[Seconds, "Time limit of a background response, in seconds from its creation."] = (
-        86_400.0
-    )
+    background_timeout: Annotated[Seconds, "Seconds from the creation of a background response to its end."] = 86_400.0
     background_attempts: Annotated[
         Count, "Attempts before a background response that keeps crashing its server is failed."
     ] = 5
@@ -378,9 +372,7 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
         "Approval of MCP tool calls if the request does not set it; OpenAI's default is always.",
     ] = "never"
     tool_timeout: Annotated[Seconds, "Seconds without output or progress after which a tool call fails."] = 60.0
-    tool_list_timeout: Annotated[Seconds, "Time limit to connect to an MCP server and list its tools, in seconds."] = (
-        30.0
-    )
+    tool_list_timeout: Annotated[Seconds, "Seconds to connect to an MCP server and to list its tools."] = 30.0
     vector_store_timeout: Annotated[
         Seconds, "Seconds that a response with file_search waits for files that are still being indexed."
     ] = 60.0

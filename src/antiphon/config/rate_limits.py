@@ -32,9 +32,7 @@ class TenantSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tokens_per_minute: Annotated[Amount | None, "Input and output tokens per minute."] = None
     concurrent_responses: Annotated[Amount | None, "Concurrent requests."] = None
     key_requests_per_minute: Annotated[Amount | None, "Requests per minute of each of its API keys."] = None
-    key_tokens_per_minute: Annotated[Amount | None, "Input and output tokens per minute of each of its API keys."] = (
-        None
-    )
+    key_tokens_per_minute: Annotated[Amount | None, "Tokens per minute of each of its API keys."] = None
     key_concurrent_responses: Annotated[Amount | None, "Concurrent requests of each of its API keys."] = None
     background_queue: Annotated[
         Amount | None, "Maximum number of waiting or running background responses, as `--background-queue`."

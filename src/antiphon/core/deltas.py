@@ -19,15 +19,8 @@ from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import Annotation, InputImage, InputText, Logprob
 
 CallKind = Literal["function", "custom", "mcp"]
-ServerItem = (
-    it.McpCall
-    | it.McpListTools
-    | it.WebSearchCall
-    | it.FileSearchCall
-    | it.CodeInterpreterCall
-    | it.ImageGenerationCall
-    | it.Compaction
-)
+_HostedToolCall = it.WebSearchCall | it.FileSearchCall | it.CodeInterpreterCall | it.ImageGenerationCall
+ServerItem = it.McpCall | it.McpListTools | _HostedToolCall | it.Compaction
 ClientItem = it.ShellCall | it.LocalShellCall | it.ApplyPatchCall | it.ToolSearchCall
 AddedItem = it.McpApprovalRequest | it.FunctionCallOutput | it.CustomToolCallOutput | ClientItem
 ToolOutputContent = str | list[InputText | InputImage]  # tool output as the model reads it

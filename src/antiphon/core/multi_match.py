@@ -15,9 +15,7 @@ GAP_PREDECESSORS: Final = frozenset("<[]｜")  # a gap is inserted only after th
 Tree = dict[str, "Tree"]  # by character; an empty tree is the end of a string
 
 _MIN_BRANCHES: Final = 4  # number of branches from which a lookahead for their first characters pays off
-_WINDOW_CHARS: Final = (
-    32 * 1024
-)  # characters searched per step: a few milliseconds at most, so that other threads can run
+_WINDOW_CHARS: Final = 32 * 1024  # searched per step: a few milliseconds at most, so that other threads can run
 
 
 class MultiStringMatcher:

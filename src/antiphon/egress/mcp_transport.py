@@ -91,10 +91,7 @@ _TIMEOUT_SLACK: Final = 5.0  # seconds by which a connection outlives the caller
 # timeout of messages without a waiting caller: notifications, replies to the server, session ends
 _UNAWAITED_SECONDS: Final = 5.0
 _STREAMS_PER_MINUTE: Final = 20  # event streams that may be opened, all of them at once
-_EVENT_LIMITS: Final = (
-    1024 * 1024,
-    64 * 1024,
-)  # bytes and JSON pieces of one event in a stream that belongs to no call
+_EVENT_LIMITS: Final = (1024 * 1024, 64 * 1024)  # bytes and JSON pieces of an event in a stream of no call
 _CONNECTION_ERRORS: Final = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
 
 

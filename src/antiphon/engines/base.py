@@ -38,9 +38,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     the field.
     """
 
-    level: (
-        PromptLevel  # form of the output and preferred form of the prompt; without a template to render, a chat is sent
-    )
+    level: PromptLevel  # form of the output and, if there is a template to render, of the prompt; else a chat is sent
     supported_fields: frozenset[str]
     other_levels: frozenset[PromptLevel] = frozenset()  # further prompt forms that `generate` accepts
     tasks: frozenset[Task] = frozenset({"generate"})
@@ -55,9 +53,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     takes_effort: bool | None = True  # whether a supported `reasoning.effort` reaches the model; None: unknown
     unconfirmed_fields: frozenset[str] = frozenset()  # supported fields that may have no effect: reported as ignored
     template_has_tools: bool = True  # whether the template of an engine that renders itself describes tools
-    needs_control_escape: bool = (
-        False  # the engine renders chats and parses control tokens in any text, so text has to be escaped
-    )
+    needs_control_escape: bool = False  # it renders chats and parses control tokens in any text: escape them
     default_sampling: Sampling = Sampling()  # of requests that set no values of their own
     architecture: str | None = None  # architecture of the model as its file or engine names it ("qwen2", "gpt-oss", …)
     parser_choice: ParserChoice = ParserChoice()  # the operator's choice of parsers for raw output

@@ -26,9 +26,7 @@ MAX_UNREAD_BYTES = 256 * 1024
 SLICE_BYTES = 64 * 1024  # delivered at a time: some hundred tokens, which take about a millisecond
 MAX_RETRY_AFTER = 600.0
 
-DataSink = Callable[
-    [bytes], Awaitable[None] | None
-]  # returns an awaitable that must finish before the next call, or None
+DataSink = Callable[[bytes], Awaitable[None] | None]  # returns what must finish before the next call, or None
 WaitPolicy = Callable[[float], bool]  # given the time of the request, whether to wait once more for a silent engine
 
 

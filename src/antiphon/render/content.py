@@ -20,9 +20,8 @@ from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types import parts as pt
 
-ParamFormatter = Callable[
-    [int, str], str
-]  # (part index, field suffix) → parameter name; an empty suffix names the part itself
+# (part index, field suffix) → parameter name; an empty suffix names the part itself
+ParamFormatter = Callable[[int, str], str]
 Features = frozenset[str]
 _NonTextPart = pt.RefusalPart | pt.InputImage | pt.Screenshot | pt.InputFile | pt.InputAudio
 

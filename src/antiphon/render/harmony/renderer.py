@@ -111,11 +111,8 @@ def _functions_text(tools: bytes) -> str:
 def _format_text(answer_format: AnswerFormat) -> str:
     if not isinstance(answer_format, JsonSchemaFormat):
         return f"## json\n\n// {ANY_JSON}\n" + '{"type":"object"}'
-    description = (
-        ""
-        if answer_format.description is UNSET
-        else "".join([f"// {line}\n" for line in answer_format.description.splitlines()])
-    )
+    lines = [] if answer_format.description is UNSET else answer_format.description.splitlines()
+    description = "".join([f"// {line}\n" for line in lines])
     schema = json.dumps(answer_format.schema, ensure_ascii=False, separators=(",", ":"))
     return f"## {answer_format.name}\n\n{description}{schema}"
 

@@ -278,9 +278,8 @@ def _is_tool_search(declaration: _ToolDeclaration) -> bool:
 def _to_offered_tool(offered_as: str, declaration: _ToolDeclaration) -> OfferedTool:
     tool = declaration.tool
     grammar = tool.format if isinstance(tool, CustomTool) and isinstance(tool.format, GrammarInput) else None
-    name = (
-        offered_as if declaration.kind in CLIENT_KINDS else tool.name
-    )  # client tools have no name of their own in the API
+    # client tools have no name of their own in the API
+    name = offered_as if declaration.kind in CLIENT_KINDS else tool.name
     return OfferedTool(
         declaration.kind, name, declaration.namespace, grammar, declaration.approval, declaration.recipient
     )

@@ -207,9 +207,8 @@ class _PromptFitter(Struct, eq=False):
 
     async def _truncate(self, history: History, context: int) -> tuple[RenderedChat, Prompt, int]:
         """Drop as few of the oldest units as necessary, by binary search: each dropped unit shortens the prompt."""
-        budget = context - min(
-            self.target.max_tokens or context // 4, context // 2
-        )  # the answer needs the other tokens
+        # the answer needs the other tokens
+        budget = context - min(self.target.max_tokens or context // 4, context // 2)
         low, high = 1, await asyncio.to_thread(count_droppable, history)
         while low < high:
             middle = (low + high) // 2

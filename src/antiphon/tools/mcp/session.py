@@ -48,9 +48,7 @@ _MAX_PAGES: Final = 100
 _MAX_MESSAGE_LENGTH: Final = 500  # characters of an error message, which may quote the server
 _CLOSE_SECONDS: Final = 3.0
 _PROGRAM_EXIT_SECONDS: Final = 10.0
-_FALLBACK_STATUSES: Final = frozenset(
-    {400, 404, 405, 415}
-)  # an older server, which expects a GET for server-sent events
+_FALLBACK_STATUSES: Final = frozenset({400, 404, 405, 415})  # of an older server, which expects a GET for SSE
 _FIRST_REDIRECT, _FIRST_ERROR, _NOT_FOUND = 300, 400, 404
 # statuses that another protocol version or transport would not change
 _FINAL_STATUSES: Final = frozenset({401, 403, 407, 429, 500, 502, 503, 504})

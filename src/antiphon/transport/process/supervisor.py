@@ -48,9 +48,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # forwarded by the par
 FIRST_PAUSE = 0.2
 MAX_PAUSE = 10.0
 HEALTHY_SECONDS = 60.0  # a worker that lived as long, or exited with code 0, is replaced after the first pause
-MAX_SOCKET_PAUSE = (
-    1.0  # longest pause with open sockets; in a longer one they are closed, and clients connect to other workers
-)
+MAX_SOCKET_PAUSE = 1.0  # of open sockets; in a longer one they are closed, and clients connect to other workers
 
 # The main function of a worker process: its number, the pipe for reports, and the pipe to the limit server.
 WorkerTarget = Callable[[int, connection.Connection, connection.Connection], None]
@@ -320,9 +318,7 @@ class WorkerSupervisor:
         if number == signal.SIGHUP and self._terminal.is_gone():
             number = signal.SIGTERM
         if number == signal.SIGHUP:
-            self._reload_requested = (
-                True  # later workers need it, too: they start with the settings that the parent read
-            )
+            self._reload_requested = True  # for later workers, too: they get the settings that the parent read
         elif self._deadline is None:
             self._deadline = time.monotonic() + self._grace
         for slot in self._slots:
