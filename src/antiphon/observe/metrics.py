@@ -1,6 +1,4 @@
-"""The metrics of the server, recorded by domain events, and those of its process and its stores. Names follow those of
-vLLM.
-"""
+"""The metrics of the server, recorded by domain events, of its process and of its stores, with names like vLLM's."""
 
 import os
 import platform

@@ -1,6 +1,4 @@
-"""The command: parses the options, runs the measurement, prints a table. An interrupted run prints what it has
-measured.
-"""
+"""The command: parses the options, runs the measurement and prints a table, also of an interrupted run."""
 
 import sys
 from typing import IO, Any

@@ -1,6 +1,4 @@
-"""Lark grammars, compiled by llguidance, the library that engines use for constrained decoding. Optional extra:
-`lark`.
-"""
+"""Lark grammars, compiled by llguidance, which engines use for constrained decoding. Optional extra: `lark`."""
 
 from functools import cache, lru_cache
 from typing import Final

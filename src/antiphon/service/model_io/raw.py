@@ -1,6 +1,4 @@
-"""Adapter for models whose raw output is parsed here: reasoning and tool calls between the markers of the model
-family.
-"""
+"""Adapter for models whose raw output is parsed here: reasoning and calls between the markers of their family."""
 
 from msgspec.structs import replace
 

@@ -43,16 +43,8 @@ from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.served_model import ModelTarget, OutputTokenLimits, apply_defaults, make_target
 from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.service.persistence.history_loader import HistoryLoader
+from antiphon.service.planning import validation
 from antiphon.service.planning.request_policy import RequestPolicy
-from antiphon.service.planning.validation import (
-    check_store_use,
-    choices_error,
-    list_ignored_fields,
-    reject_unstored_turn,
-    reject_unsupported_by_engine,
-    reject_unsupported_fields,
-    require_input,
-)
 from antiphon.service.prompting.prepare import MAX_INLINE_ITEMS, PromptInputs, PromptServices, prepare
 from antiphon.service.prompting.prepared_request import (
     PreparedPrompt,
@@ -198,7 +190,7 @@ class Planner:
         `patient` (always set for background): the ticket joins the model's queue only when it is awaited, and the queue
         is never full for it. Otherwise Busy is raised if the queue is full.
         """
-        reject_unstored_turn(decoded.request)
+        validation.reject_unstored_turn(decoded.request)
         resolved = await self._resolve(tenant, decoded, continuation or Continuation())
         opening = await self._open_response(resolved)
         effective = allow_truncation(resolved.decoded)
@@ -244,14 +236,14 @@ class Planner:
             decoded.request.service_tier = continuation.resumed.service_tier
         request, sent = decoded.request, decoded.sent
         cached_items = continuation.find_cached(request)
-        reject_unsupported_fields(request, sent)
+        validation.reject_unsupported_fields(request, sent)
         if continuation.raw_prompt is None:
-            require_input(request)
-        check_store_use(request, self._settings.store_enabled, cached_items is not None)
+            validation.require_input(request)
+        validation.check_store_use(request, self._settings.store_enabled, cached_items is not None)
         self._toolkit.check_mcp_servers(request)
         served = self._models.find(request.model)
         capabilities = await served.capabilities()
-        reject_unsupported_by_engine(request, sent, capabilities, served.engine.name)
+        validation.reject_unsupported_by_engine(request, sent, capabilities, served.engine.name)
         earlier = cached_items
         if earlier is None:
             earlier = await self._load_earlier(tenant, request, continuation.resumed)
@@ -274,7 +266,9 @@ class Planner:
             prepared = await prepare_prompt(
                 tenant, decoded, raw_prompt, target, settings.output_limits, settings.cache_key_use
             )
-        unused = list_ignored_fields(decoded.request, decoded.sent, target.capabilities, self._settings.cache_key_use)
+        unused = validation.list_ignored_fields(
+            decoded.request, decoded.sent, target.capabilities, self._settings.cache_key_use
+        )
         return PreparedRequest(
             tenant=tenant,
             decoded=decoded,
@@ -324,7 +318,7 @@ class Planner:
         turns = await build_turns(self._toolkit, context, prepared, plan_turn, step)
         if (decoded.request.n or 1) > 1:
             if turns is not None or not prepared.tool_resolver.is_empty:
-                raise choices_error()
+                raise validation.choices_error()
             others = [self.admit(each, patient=True) for each in repeat_request(planned, decoded.request.n or 1)[1:]]
             return ExtraChoices(others=others, hide_logprobs=not find_logprobs_field(decoded.request))
         if turns is None:

@@ -1,6 +1,4 @@
-"""MCP client of the server, for its whole lifetime. The mcp package is imported, and connections are opened, on
-demand.
-"""
+"""MCP client of the server. The mcp package is imported, and connections are opened, on demand."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec

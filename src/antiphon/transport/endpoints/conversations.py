@@ -1,6 +1,4 @@
-"""/v1/conversations: decodes bodies and queries and encodes replies; service/conversations.py implements the
-operations.
-"""
+"""/v1/conversations: decodes requests and encodes replies; service/conversations.py implements the operations."""
 
 from msgspec import Struct
 

@@ -18,6 +18,7 @@ from antiphon.core.dialects.chat_request import read_chat
 from antiphon.engines.base import Task
 from antiphon.ids import new_dashed_id
 from antiphon.limits import Limits
+from antiphon.protocol.bodies import tokens
 from antiphon.protocol.bodies.embeddings import (
     CreateEmbedding,
     EmbeddingList,
@@ -25,14 +26,6 @@ from antiphon.protocol.bodies.embeddings import (
     encode_vectors,
 )
 from antiphon.protocol.bodies.passthrough import MultipartForm, decode_ranking, read_form
-from antiphon.protocol.bodies.tokens import (
-    Detokenize,
-    Detokenized,
-    Tokenize,
-    Tokenized,
-    decode_detokenize,
-    decode_tokenize,
-)
 from antiphon.protocol.decoding.codec import encode
 from antiphon.service.engine_tasks import EngineTasks
 from antiphon.service.tokens import Tokenization
@@ -85,12 +78,12 @@ class EngineTasksEndpoint(Struct, frozen=True):
         headers = [] if encoded.metadata is None else _byte_headers(encoded.metadata)
         await request.reply(200, encoded.body, headers)
 
-    @Route("POST", "/v1/tokenize", takes=Tokenize, gives=Tokenized, new_work=True)
+    @Route("POST", "/v1/tokenize", takes=tokens.Tokenize, gives=tokens.Tokenized, new_work=True)
     async def tokenize(self, request: Request) -> None:
         """Tokenize a text or a chat. With `messages`, and the other fields of a chat completion, it returns the tokens
         that the model would read.
         """
-        parsed = await read_json(request, decode_tokenize, self.limits)
+        parsed = await read_json(request, tokens.decode_tokenize, self.limits)
         if parsed.chat is None:
             request.ignored = parsed.ignored
             tokenized = await run_for_client(request, self.tokenization.tokenize(request.tenant, parsed.request))
@@ -100,12 +93,12 @@ class EngineTasksEndpoint(Struct, frozen=True):
             tokenized, request.ignored = await run_for_client(request, operation)
         await request.reply(200, encode(tokenized))
 
-    @Route("POST", "/v1/detokenize", takes=Detokenize, gives=Detokenized, new_work=True)
+    @Route("POST", "/v1/detokenize", takes=tokens.Detokenize, gives=tokens.Detokenized, new_work=True)
     async def detokenize(self, request: Request) -> None:
         """Convert tokens to text."""
-        parsed, request.ignored = await read_json(request, decode_detokenize, self.limits)
+        parsed, request.ignored = await read_json(request, tokens.decode_detokenize, self.limits)
         text = await run_for_client(request, self.tokenization.detokenize(request.tenant, parsed))
-        await request.reply(200, encode(Detokenized(prompt=text)))
+        await request.reply(200, encode(tokens.Detokenized(prompt=text)))
 
     def passthrough_routes(self) -> list[Route]:
         route = Route("POST", "", "", _DESCRIPTION, gives=dict[str, Any], new_work=True)

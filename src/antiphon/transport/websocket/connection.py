@@ -19,14 +19,7 @@ from antiphon.config import Config
 from antiphon.core.stream_lanes import Lane, LaneLimits, StreamLanes
 from antiphon.errors import AntiphonError, ConnectionExpired, InvalidJson, InvalidStreamId, NotAuthenticated
 from antiphon.ids import new_id
-from antiphon.protocol.bodies.websocket import (
-    CREATE,
-    ConnectionExpiring,
-    SocketMessage,
-    read_message,
-    read_socket_create,
-    to_socket_error,
-)
+from antiphon.protocol.bodies import websocket as wire
 from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.transport.http.channel import Message as AsgiMessage
@@ -113,21 +106,21 @@ class WebSocketConnection:
         try:
             await self._response_task.check(self._request)
             body = _take_text(event)
-            message = await _run_reader(len(body), partial(read_message, body, self._limits))
+            message = await _run_reader(len(body), partial(wire.read_message, body, self._limits))
             lane = message.stream_id
-            if message.kind == CREATE:
+            if message.kind == wire.CREATE:
                 await self._create(message)
             else:
                 await self._steer(message)
         except NotAuthenticated as error:
-            await self._send_event(to_socket_error(error), lane)
+            await self._send_event(wire.to_socket_error(error), lane)
             await self._close(POLICY_VIOLATION, "The API key is no longer valid.")
         except AntiphonError as error:
-            await self._send_event(to_socket_error(error), lane)
+            await self._send_event(wire.to_socket_error(error), lane)
         await asyncio.sleep(0)  # many messages may be queued; give other tasks their turn
         return True
 
-    async def _create(self, message: SocketMessage) -> None:
+    async def _create(self, message: wire.SocketMessage) -> None:
         lane = message.stream_id
         if lane is not None and not self._has_lanes:
             raise InvalidStreamId("This server has no named streams (--websocket-lanes off).", param="stream_id")
@@ -135,14 +128,14 @@ class WebSocketConnection:
         previous = message.fields.raw.get("previous_response_id")
         try:
             parts = self._parts.for_tenant(self._request.tenant)
-            read = partial(read_socket_create, message, self._limits, parts)
+            read = partial(wire.read_socket_create, message, self._limits, parts)
             decoded = await _run_reader(message.size, read)
         except AntiphonError:
             self._state.cache.drop_failed_parent(lane, previous if type(previous) is str else None)
             raise
         self._start_responses(self._lanes.submit(lane, CreateCommand(decoded, lane, message.size), message.size))
 
-    async def _steer(self, message: SocketMessage) -> None:
+    async def _steer(self, message: wire.SocketMessage) -> None:
         reply = self._state.steering.submit(message, self._limits)
         await self._send_event(reply.event, reply.lane)
         if reply.target is not None:
@@ -170,7 +163,7 @@ class WebSocketConnection:
                 await self._request.send({"type": "websocket.close", "code": code, "reason": reason})
 
     def _warn(self, expires_at: int) -> None:
-        self._start_task(self._send_event(ConnectionExpiring(expires_at=expires_at)))
+        self._start_task(self._send_event(wire.ConnectionExpiring(expires_at=expires_at)))
 
     def _expire(self) -> None:
         self._start_task(self._close_expired())
@@ -178,7 +171,7 @@ class WebSocketConnection:
     async def _close_expired(self) -> None:
         seconds = self._settings.websocket_lifetime
         error = ConnectionExpired(f"This connection has reached its age limit of {seconds:g} seconds; connect again.")
-        await self._send_event(to_socket_error(error))
+        await self._send_event(wire.to_socket_error(error))
         await self._close(GOING_AWAY, "The connection has reached its age limit.")
 
     async def _stop(self) -> None:

@@ -1,6 +1,4 @@
-"""GET /v1/responses with an upgrade: admits WebSockets and limits their number. WebSocketConnection does the remaining
-work.
-"""
+"""GET /v1/responses with an upgrade: admits WebSockets, limits their number, and leaves them to WebSocketConnection."""
 
 import logging
 from collections import Counter

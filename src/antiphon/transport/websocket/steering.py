@@ -18,18 +18,7 @@ from msgspec.structs import replace
 from antiphon.core.emitter.response_views import required_input
 from antiphon.core.history.history import is_output
 from antiphon.limits import Limits
-from antiphon.protocol.bodies.websocket import (
-    SocketMessage,
-    SteerFailed,
-    SteerPending,
-    SteerSubmission,
-    Unsteerable,
-    make_steer_accepted,
-    make_steer_failed,
-    make_steer_pending,
-    make_steer_rejected,
-    read_steer,
-)
+from antiphon.protocol.bodies import websocket as wire
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import McpApprovalResponse
@@ -52,7 +41,7 @@ class SteerTarget:
         self.decoded = decoded
         self.lane = lane
         self.id = ""
-        self.steers: list[SteerSubmission] = []
+        self.steers: list[wire.SteerSubmission] = []
         self.final_response: Response | None = None
         self._writer = writer
         self._stop = stop
@@ -62,13 +51,13 @@ class SteerTarget:
         last = self._writer.last
         return 0 if last is None else last.sequence_number
 
-    def add(self, steer: SteerSubmission) -> None:
+    def add(self, steer: wire.SteerSubmission) -> None:
         """Add a submission. Raises Unsteerable."""
         request = self.decoded.request
         if self._stop is None or request.conversation or request.context_management or is_warmup(request):
-            raise Unsteerable("steering_not_supported", "This response cannot be steered; wait until it ends.")
+            raise wire.Unsteerable("steering_not_supported", "This response cannot be steered; wait until it ends.")
         if len(self.steers) >= _MAX_SUBMISSIONS:
-            raise Unsteerable(
+            raise wire.Unsteerable(
                 "too_many_pending_steers",
                 f"Too many pending inputs: the limit of {_MAX_SUBMISSIONS} per response is reached.",
             )
@@ -94,23 +83,23 @@ class Steering:
         self._max_bytes = max_bytes
         self._running: dict[str, SteerTarget] = {}
         # submissions that wait for tool outputs, with their lane, by the response's id
-        self._waiting: dict[str, tuple[str | None, list[SteerSubmission]]] = {}
+        self._waiting: dict[str, tuple[str | None, list[wire.SteerSubmission]]] = {}
         self._ended: deque[str] = deque(maxlen=_MAX_ENDED_IDS)
 
-    def submit(self, message: SocketMessage, limits: Limits) -> SteerReply:
+    def submit(self, message: wire.SocketMessage, limits: Limits) -> SteerReply:
         """Add the input of a `response.steer` message to its target."""
         try:
-            steer = read_steer(message, limits)
+            steer = wire.read_steer(message, limits)
             target = self._find(steer.previous_response_id)
             if self._count_pending_bytes() + steer.size > self._max_bytes:
-                raise Unsteerable(
+                raise wire.Unsteerable(
                     "too_many_pending_steers",
                     "The pending inputs of this connection are too large; wait until its responses end.",
                 )
             target.add(steer)
-        except Unsteerable as error:
-            return SteerReply(make_steer_rejected(message, error))
-        return SteerReply(make_steer_accepted(steer, target.sequence_number), target.lane, target)
+        except wire.Unsteerable as error:
+            return SteerReply(wire.make_steer_rejected(message, error))
+        return SteerReply(wire.make_steer_accepted(steer, target.sequence_number), target.lane, target)
 
     def add_target(self, response_id: str, target: SteerTarget) -> None:
         """Register a response that has started, so that it can be steered."""
@@ -122,7 +111,9 @@ class Steering:
         if self._running.pop(target.id, None) is not None:
             self._ended.append(target.id)
 
-    def finish_target(self, target: SteerTarget) -> tuple[Sequence[SteerPending | SteerFailed], DecodedRequest | None]:
+    def finish_target(
+        self, target: SteerTarget
+    ) -> tuple[Sequence[wire.SteerPending | wire.SteerFailed], DecodedRequest | None]:
         """Return the events to send once a response has ended, and the request of its successor, if any."""
         response, steers = target.final_response, target.steers
         if not steers or response is None:
@@ -136,12 +127,12 @@ class Steering:
                 message = "Too many responses are waiting for tool outputs."
                 return self.make_failures(steers, "too_many_pending_steers", message, target.sequence_number), None
             self._waiting[response.id] = target.lane, steers
-            return [make_steer_pending(steer, required, target.sequence_number) for steer in steers], None
+            return [wire.make_steer_pending(steer, required, target.sequence_number) for steer in steers], None
         return (), _make_successor(target.decoded, response, steers)
 
     def attach_waiting(
         self, lane: str | None, decoded: DecodedRequest
-    ) -> tuple[DecodedRequest, Sequence[SteerSubmission]]:
+    ) -> tuple[DecodedRequest, Sequence[wire.SteerSubmission]]:
         """Add the input that waits for a create that continues the same response, behind its tool outputs."""
         waiting = self._waiting.get(decoded.request.previous_response_id or "")
         if waiting is None or waiting[0] != lane:
@@ -150,9 +141,9 @@ class Steering:
         return _insert_steers(decoded, waiting[1]), waiting[1]
 
     def make_failures(
-        self, steers: Sequence[SteerSubmission], code: str, message: str, number: int
-    ) -> list[SteerFailed]:
-        return [make_steer_failed(steer, code, message, number) for steer in steers]
+        self, steers: Sequence[wire.SteerSubmission], code: str, message: str, number: int
+    ) -> list[wire.SteerFailed]:
+        return [wire.make_steer_failed(steer, code, message, number) for steer in steers]
 
     def _count_pending_bytes(self) -> int:
         """Return the size of all pending submissions."""
@@ -164,13 +155,15 @@ class Steering:
         if (target := self._running.get(response_id)) is not None:
             return target
         if response_id in self._ended:
-            raise Unsteerable(
+            raise wire.Unsteerable(
                 "response_already_completed", "This response has ended; continue it with response.create."
             )
-        raise Unsteerable("response_not_found", "No response with this id is running on this connection.")
+        raise wire.Unsteerable("response_not_found", "No response with this id is running on this connection.")
 
 
-def _make_successor(decoded: DecodedRequest, previous: Response, steers: Sequence[SteerSubmission]) -> DecodedRequest:
+def _make_successor(
+    decoded: DecodedRequest, previous: Response, steers: Sequence[wire.SteerSubmission]
+) -> DecodedRequest:
     """Make the request of the successor: the same one, continued by the steered input.
 
     The content of its prompt and of its earlier messages is already part of the previous response.
@@ -183,7 +176,7 @@ def _make_successor(decoded: DecodedRequest, previous: Response, steers: Sequenc
     return replace(decoded, request=request, sent=(decoded.sent - {"prompt", "previous_input_messages"}).union(changes))
 
 
-def _insert_steers(decoded: DecodedRequest, steers: Sequence[SteerSubmission]) -> DecodedRequest:
+def _insert_steers(decoded: DecodedRequest, steers: Sequence[wire.SteerSubmission]) -> DecodedRequest:
     """Insert the steered input behind the tool outputs, which models expect right behind their calls."""
     sent_items = decoded.request.input
     outputs = [*takewhile(lambda item: is_output(item) or isinstance(item, McpApprovalResponse), sent_items)]
