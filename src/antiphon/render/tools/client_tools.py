@@ -11,7 +11,7 @@ be converted to an item.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from msgspec import UNSET
 
@@ -46,7 +46,6 @@ _LOCAL_SHELL_DESCRIPTION: Final = (
 _APPLY_PATCH_DESCRIPTION: Final = (
     "Creates, changes or deletes one file on the user's machine. Call it once for each file."
 )
-_TYPE_DESCRIPTION: Final = "What is to be done with the file."
 _DIFF_DESCRIPTION: Final = (
     "create_file: all lines of the new file, each with + before it. "
     "update_file: one or more hunks, without line numbers. A hunk begins with a line @@, or @@ and a line of the file "
@@ -58,59 +57,51 @@ _TOOL_SEARCH_DESCRIPTION: Final = "Finds more tools by what they do. Those that 
 _SEARCHABLE_HEADING: Final = "What can be found:"
 _SKILLS_HEADING: Final = "Read the file SKILL.md in a skill's folder before you do what the skill is for. Skills:"
 
-_NON_NEGATIVE: Final[Json] = {"type": "integer", "minimum": 0}
 _TEXT_LIST: Final[Json] = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 
 
-def _object_schema(required: list[str], properties: Json) -> Json:
+def _object_schema(required: list[str], **properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _text(description: str, **keywords: Any) -> Json:
+    return {"type": "string", **keywords, "description": description}
+
+
+def _count(description: str) -> Json:
+    return {"type": "integer", "minimum": 0, "description": description}
 
 
 _OFFERED_SCHEMAS: Final[dict[str, Json]] = {
     SHELL: _object_schema(
         ["commands"],
-        {
-            "commands": {
-                **_TEXT_LIST,
-                "maxItems": _MAX_COMMANDS,
-                "description": "The commands, each as it is written in a shell.",
-            },
-            "timeout_ms": {**_NON_NEGATIVE, "description": "Milliseconds that the commands may take."},
-            "max_output_length": {
-                **_NON_NEGATIVE,
-                "description": "Characters of each command's output that are wanted.",
-            },
+        commands={
+            **_TEXT_LIST,
+            "maxItems": _MAX_COMMANDS,
+            "description": "The commands, each as it is written in a shell.",
         },
+        timeout_ms=_count("Milliseconds that the commands may take."),
+        max_output_length=_count("Characters of each command's output that are wanted."),
     ),
     LOCAL_SHELL: _object_schema(
         ["command"],
-        {
-            "command": {**_TEXT_LIST, "description": "The command."},
-            "working_directory": {"type": "string", "description": "The folder to run it in."},
-            "env": {
-                "type": "object",
-                "additionalProperties": {"type": "string"},
-                "description": "Environment variables for it.",
-            },
-            "timeout_ms": {**_NON_NEGATIVE, "description": "Milliseconds that it may take."},
-            "user": {"type": "string", "description": "The user to run it as."},
+        command={**_TEXT_LIST, "description": "The command."},
+        working_directory=_text("The folder to run it in."),
+        env={
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "Environment variables for it.",
         },
+        timeout_ms=_count("Milliseconds that it may take."),
+        user=_text("The user to run it as."),
     ),
     APPLY_PATCH: _object_schema(
         ["type", "path", "diff"],
-        {
-            "type": {
-                "type": "string",
-                "enum": ["create_file", "update_file", "delete_file"],
-                "description": _TYPE_DESCRIPTION,
-            },
-            "path": {"type": "string", "minLength": 1, "description": "The path of the file."},
-            "diff": {"type": "string", "description": _DIFF_DESCRIPTION},
-        },
+        type=_text("What is to be done with the file.", enum=["create_file", "update_file", "delete_file"]),
+        path=_text("The path of the file.", minLength=1),
+        diff=_text(_DIFF_DESCRIPTION),
     ),
-    TOOL_SEARCH: _object_schema(
-        ["query"], {"query": {"type": "string", "description": "What the tools are wanted for, in a few words."}}
-    ),
+    TOOL_SEARCH: _object_schema(["query"], query=_text("What the tools are wanted for, in a few words.")),
 }
 
 

@@ -81,9 +81,13 @@ def parse_arguments(name: str, arguments: str) -> FunctionArguments:
     return decode_arguments(_decoders[name], name, arguments)
 
 
-def _make_function(name: str, description: str, required: list[str], properties: dict[str, Any]) -> FunctionTool:
+def _make_function(name: str, description: str, required: list[str], **properties: dict[str, Any]) -> FunctionTool:
     parameters = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     return FunctionTool(name=name, description=description, parameters=parameters, strict=False)
+
+
+def _integer(description: str) -> dict[str, Any]:
+    return {"type": "integer", "description": description}
 
 
 FUNCTIONS: Final = (
@@ -92,42 +96,31 @@ FUNCTIONS: Final = (
         "Searches the web and shows a numbered page of results, each with a numbered link, its URL and a few words."
         f" Open the ones that matter before you rely on them. {_CITE}",
         ["query"],
-        {
-            "query": {**_OFFERED_TEXT, "description": "What to search for."},
-            "topn": {"type": "integer", "description": "How many results to show."},
-        },
+        query={**_OFFERED_TEXT, "description": "What to search for."},
+        topn=_integer("How many results to show."),
     ),
     _make_function(
         OPEN,
         "Opens a page of the web and shows its text as numbered lines; or shows more of a page that was opened. Links"
         f" stand in the text as 【id†text†host】. {_CITE}",
         [],
-        {
-            "id": {
-                "type": "string",
-                "description": "The number of a link on the page `cursor`, or a URL. Leave it out to go on in that"
-                " page.",
-            },
-            "cursor": {
-                "type": "integer",
-                "description": "The number of the page with the link, or to go on in: 3 for [3]. If left out: the last"
-                " page that was shown.",
-            },
-            "loc": {"type": "integer", "description": "The line to begin with."},
-            "num_lines": {"type": "integer", "description": "How many lines to show."},
+        id={
+            "type": "string",
+            "description": "The number of a link on the page `cursor`, or a URL. Leave it out to go on in that page.",
         },
+        cursor=_integer(
+            "The number of the page with the link, or to go on in: 3 for [3]. If left out: the last page that was"
+            " shown."
+        ),
+        loc=_integer("The line to begin with."),
+        num_lines=_integer("How many lines to show."),
     ),
     _make_function(
         FIND,
         f"Finds a text in a page that was opened and shows the lines around it. {_CITE}",
         ["pattern"],
-        {
-            "pattern": {**_OFFERED_TEXT, "description": "The text to find, word for word; its case does not matter."},
-            "cursor": {
-                "type": "integer",
-                "description": "The number of the page. If left out: the last page that was shown.",
-            },
-        },
+        pattern={**_OFFERED_TEXT, "description": "The text to find, word for word; its case does not matter."},
+        cursor=_integer("The number of the page. If left out: the last page that was shown."),
     ),
 )
 

@@ -280,20 +280,14 @@ def render_rate_headers(limit_set: LimitSet) -> list[Header]:
 
     They are rendered when a reply begins, from the counters at that time. Limits that are not set have no headers.
     """
-    requests, tokens = limit_set.get_status()
     headers = []
-    if requests is not None:
-        headers += [
-            (b"x-ratelimit-limit-requests", b"%d" % requests.limit),
-            (b"x-ratelimit-remaining-requests", b"%d" % requests.remaining),
-            (b"x-ratelimit-reset-requests", format_duration(requests.reset)),
-        ]
-    if tokens is not None:
-        headers += [
-            (b"x-ratelimit-limit-tokens", b"%d" % tokens.limit),
-            (b"x-ratelimit-remaining-tokens", b"%d" % tokens.remaining),
-            (b"x-ratelimit-reset-tokens", format_duration(tokens.reset)),
-        ]
+    for name, status in zip((b"requests", b"tokens"), limit_set.get_status(), strict=True):
+        if status is not None:
+            headers += [
+                (b"x-ratelimit-limit-" + name, b"%d" % status.limit),
+                (b"x-ratelimit-remaining-" + name, b"%d" % status.remaining),
+                (b"x-ratelimit-reset-" + name, format_duration(status.reset)),
+            ]
     return headers
 
 
