@@ -179,8 +179,7 @@ class ToolCallResolver(Struct, eq=False):
     def _match_spelling(self, name: str) -> OfferedTool | None:
         """Find the tool by other spellings.
 
-        Models write `exec`, `functions.exec` or `functions/exec` where `functions__exec` is offered, and `get_sum` for
-        `get-sum`.
+        Models write `exec`, `functions.exec` or `functions/exec` for `functions__exec`, and `get_sum` for `get-sum`.
         """
         matches = [offer for offer in self._offers.values() if name in _spellings(offer)]
         if not matches:

@@ -117,8 +117,7 @@ class Progress(Struct, frozen=True, array_like=True, tag="g"):
 class ServerItemDone(Struct, frozen=True, array_like=True, tag="o"):
     """The end of a server operation: its complete item, without the id.
 
-    `model_output` is what the model reads of it if the item itself does not contain that. It is in the log and in no
-    event.
+    `model_output` is what the model reads of it if the item itself lacks that. It is in the log and in no event.
     """
 
     key: int

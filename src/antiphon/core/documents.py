@@ -76,8 +76,7 @@ def describe_kind(body: bytes) -> str:
 def fence_text(name: str, text: str) -> str:
     """Enclose a file's text in markers for a prompt.
 
-    The author of the file cannot forge the end marker: if it occurs in the text, the markers contain a digest of the
-    text.
+    The author of the file cannot forge the end marker: if the text contains it, the markers have a digest of the text.
     """
     tag = "file"
     if "</file" in text:

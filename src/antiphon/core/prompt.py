@@ -17,8 +17,7 @@ FinishKind = Literal["stop", "length", "tool_calls", "content_filter"]
 class Segment(Struct, frozen=True):
     """A stretch of a rendered prompt.
 
-    Text may become control tokens only in `control` segments: text of users, tools and files is always tokenized as
-    text.
+    Text may become control tokens only in `control` segments: that of users, tools and files always stays text.
     """
 
     text: str

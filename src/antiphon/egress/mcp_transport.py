@@ -112,8 +112,7 @@ async def make_http_client(
 ) -> httpx2.AsyncClient:
     """Create a client for this origin only: no proxy, no netrc, no redirect to another origin, no authentication.
 
-    `separate_replies`: replies arrive in another stream than the request's own, as in the deprecated HTTP+SSE transport
-    of MCP.
+    `separate_replies`: replies arrive in another stream than the request's own, as in MCP's deprecated HTTP+SSE.
     """
     url = parse_url(settings.url, settings.param)
     tls = await settings.egress.load_tls_context() if url.scheme == "https" else None

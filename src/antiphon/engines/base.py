@@ -109,8 +109,7 @@ class PushStream(list[Chunk]):
     async def push_to(self, sink: ChunkSink) -> None:
         """Call `sink` with each list from the callback that received it, and await what `sink` returns.
 
-        `sink` must not raise. This returns at the end of the stream or after a failure; continue to iterate to get the
-        failure.
+        `sink` must not raise. This returns at the end of the stream or after a failure; iterate on to get that.
         """
         raise NotImplementedError
 

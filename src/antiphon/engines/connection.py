@@ -99,8 +99,7 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
     ) -> "asyncio.Future[None]":
         """Send a request; the future is done once all response headers have arrived.
 
-        `timeout` bounds the wait for the headers as a whole, however slowly they arrive, unless `wait_policy` extends
-        it.
+        `timeout` bounds the wait for all headers, however slowly they arrive, unless `wait_policy` extends it.
         """
         self.expect_response()
         self._parts.clear()

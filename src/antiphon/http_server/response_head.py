@@ -19,8 +19,7 @@ class ResponseHeads:
     def render(self, status: int, defaults: Sequence[Header], headers: Sequence[Header]) -> bytes:
         """Render a head.
 
-        `defaults`: the server's own headers, a new list whenever they change. Raises ValueError if a header has control
-        characters.
+        `defaults`: the server's own headers, a new list whenever they change. Raises ValueError for control characters.
         """
         if defaults is not self._default_headers:
             self._default_headers, self._prefixes = defaults, {}

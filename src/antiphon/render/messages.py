@@ -181,8 +181,7 @@ class _ItemRenderer:
     def _add_reasoning(self, index: int, item: it.Reasoning) -> None:
         """Collect reasoning for the next assistant message.
 
-        Content encrypted by this server is decrypted by now; of content encrypted by another one only the summary is
-        readable.
+        Content encrypted by this server is decrypted by now; of other encrypted content only the summary is readable.
         """
         if index >= self._reasoning_start:
             raw = "".join([part.text for part in item.content or ()])

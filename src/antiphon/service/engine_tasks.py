@@ -68,8 +68,7 @@ class EngineTasks:
     async def find(self, name: str | None, task: Task) -> TaskTarget:
         """Find a model with the task by name.
 
-        The first model with the task is used if no name was sent, or if the name is unknown and the server accepts any
-        name.
+        The first model with the task is used if no name was sent, or an unknown one and the server accepts any.
         """
         if name is None:
             if not (targets := await self._find_targets(task)):

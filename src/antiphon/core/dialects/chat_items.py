@@ -1,7 +1,6 @@
 """Chat messages → items in the same order, and the position from which each came.
 
-An assistant message may become several items. Call ids that are reused in a later turn, as some clients do, are made
-unique here.
+An assistant message may become several items. Call ids that some clients reuse in a later turn are made unique here.
 """
 
 from collections.abc import Sequence

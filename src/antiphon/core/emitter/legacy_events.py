@@ -57,8 +57,7 @@ class LegacyEventAdapter:
     def _expand(self, renamed: Event, events: Sequence[Event], index: int) -> Iterator[Event]:
         """Yield an event and those that accompany it.
 
-        `events` are those emitted together, `index` the current one, and `renamed` is that event under its adapted
-        name.
+        `events` are those emitted together, `index` is the current one, and `renamed` is its adapted form.
         """
         event = events[index]
         match event:

@@ -144,8 +144,7 @@ class AutomaticPlayback(Struct, frozen=True):
 class ReplyRenderer:
     """Renders scripted chunks in the form of a prompt level. `harmony.py` has the renderer of the Harmony level.
 
-    At chat level chunks pass unchanged. Below it a chunk has only text: reasoning is put in tags, a refusal is plain
-    text.
+    At chat level chunks pass unchanged. Below it a chunk has only text: reasoning is put in tags, a refusal is not.
     """
 
     def __init__(self, level: Level) -> None:

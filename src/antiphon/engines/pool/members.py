@@ -51,8 +51,7 @@ class Breaker:
     Results of requests from before the last change of state are ignored. Every failed trial doubles the next pause. The
     caller passes the current time.
 
-    `epoch`: number of the current state, under which results of requests started now are recorded; grows with every
-    change.
+    `epoch`: number of the current state, under which requests started now are recorded; grows with every change.
     """
 
     __slots__ = ("_failures", "_pause", "_trial", "_until", "epoch")

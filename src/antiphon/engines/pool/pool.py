@@ -43,8 +43,7 @@ _MAX_CACHED = 256  # some engines serve any model name that a client sends
 class EnginePool:
     """Engine that distributes requests over its members.
 
-    `timeout`: seconds for all attempts of a request together; `grace`: seconds for the running requests of a removed
-    member.
+    `timeout`: seconds for all attempts of a request; `grace`: seconds for running requests of a removed member.
     """
 
     def __init__(self, specs: Sequence[MemberSpec], timeout: float = 600.0, grace: float = 3600.0) -> None:

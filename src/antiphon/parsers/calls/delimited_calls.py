@@ -221,8 +221,7 @@ class DelimitedCalls:
     def _start_call(self, text: str, at: int, wrapped: bool) -> tuple[CallReader | None, int]:
         """Return the parser of the call that begins here and the position after its start.
 
-        Without a call the parser is None, and the position is -1 if the rest of the text may be the beginning of a
-        call.
+        Without a call the parser is None, and the position is -1 if the rest of the text may begin a call.
         """
         raise NotImplementedError
 

@@ -112,8 +112,7 @@ ArgumentReader = JsonRepair | QuotedArguments  # of arguments that are an object
 class JsonCall(CallReader):
     """Common part of the parsers.
 
-    `allowed_names`: a call of any other name is not a call; None allows every name. `end_markers`: the markers that may
-    end the call.
+    `allowed_names`: a call of any other name is none; None allows every name. `end_markers`: those that may end it.
     """
 
     def __init__(self, number: int, allowed_names: Container[str] | None, end_markers: MarkerFinder) -> None:

@@ -65,8 +65,7 @@ class SettingsReloader:
     def _check(self, loaded: Config) -> tuple[Config, list[str]]:
         """Return the applicable settings and the names of changed ones that need a restart.
 
-        Raises StartupError for everything that can be checked without opening anything, so that no half of it is
-        applied.
+        Raises StartupError for all that can be checked without opening anything, so that no half is applied.
         """
         unapplied = [
             row.name

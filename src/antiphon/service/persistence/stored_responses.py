@@ -117,8 +117,7 @@ class StoredResponses:
     async def get(self, tenant: str, response_id: str, include: Collection[Includable] = ()) -> bytes:
         """Return the JSON of a response: the final one, or the initial one with the current status.
 
-        A response that waits for its client's tool outputs includes all finished items, so that the client sees the
-        calls.
+        A response that waits for tool outputs of its client includes all finished items, among them the calls.
         """
         row = await self._load_row(tenant, response_id)
         waits = row.waited and row.status in RUNNING_STATUSES

@@ -61,8 +61,7 @@ _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def delete(now: float, tenant: str, response_id: str) -> Operation[bool]:
     """Hide a response at once, and remove every row that no stored descendant needs.
 
-    That includes hidden ancestors which only this response retained. A running response is deleted too; its owner gets
-    OwnershipLost.
+    That includes hidden ancestors which only this response retained. The owner of a running one gets OwnershipLost.
     """
     if not (yield from lock_visible(tenant, response_id, now)):
         return False

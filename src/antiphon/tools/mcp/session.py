@@ -204,8 +204,7 @@ class Session:
     ) -> T:
         """Send a request in its own task.
 
-        The caller returns by its deadline; cleanup, such as the cancellation notice to the server, continues without
-        it.
+        The caller returns by its deadline; cleanup, such as a cancellation notice to the server, continues.
         """
         loop = asyncio.get_running_loop()
         try:

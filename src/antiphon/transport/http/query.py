@@ -1,7 +1,6 @@
 """Decodes the query of a URL into a Struct. Values are validated like those of a body; unknown names are reported.
 
-SDKs write a list as `include[]=a&include[]=b`, people write `include=a&include=b`. Other parameters must not be
-repeated.
+SDKs write a list as `include[]=a&include[]=b`, people as `include=a&include=b`. Others must not be repeated.
 """
 
 from functools import cache

@@ -15,8 +15,7 @@ Address = tuple[Any, ...]  # as in the socket module: host and port, and two mor
 def reserve_port(config: Config) -> list[socket.socket]:
     """Bind sockets that never listen, to reserve the port for the worker processes.
 
-    The first attempt is exclusive: with SO_REUSEPORT alone we would share the port with any other server of this user,
-    unnoticed.
+    The first attempt is exclusive: SO_REUSEPORT alone would share the port with any other server of this user.
     """
     exclusive = bind_sockets(config)
     port = exclusive[0].getsockname()[1]

@@ -39,8 +39,7 @@ Announce = Callable[[str], None]
 def serve(app: App, config: Config, announce: Announce, sockets: list[socket.socket] | None = None) -> None:
     """Serve until a signal arrives.
 
-    `announce` is called with the address once clients can connect; `sockets`: from `bind_sockets`, if they exist
-    already.
+    `announce` is called with the address once clients can connect; `sockets`: from `bind_sockets`, if they exist.
     """
     return_large_blocks()
     sockets = sockets or bind_sockets(config)

@@ -31,8 +31,7 @@ class LegacyFormat(Struct, frozen=True, kw_only=True):
     def open_stream(self, request: Request, urls: Sequence[str] = (), after: int = -1) -> "LegacyStream":
         """Start the conversion of one stream.
 
-        `urls`: the images of its request, if they are included. `after`: sequence number of the last event that the
-        client has.
+        `urls`: the images of its request, if included. `after`: sequence number of the last event that the client has.
         """
         limits = [] if self.rate_limiting is None else _read_limits(self.rate_limiting, request)
         extras = LegacyEventContext(image_urls=urls, rate_limits=limits, after_sequence=after)
