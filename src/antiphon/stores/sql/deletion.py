@@ -27,6 +27,7 @@ RetainedFields = Mapping[str, "RetainedFields | None"]
 _REQUEST_FIELDS: RetainedFields = {"input": None, "asked": {"input": None}}
 _RESPONSE_FIELDS: RetainedFields = {"id": None, "status": None, "output": None}
 
+_SELECT = "SELECT request, response, bytes, ended, status, fence FROM responses WHERE tenant = $1 AND id = $2"
 _HIDE = """
 UPDATE responses SET hidden = 1, request = $3, response = $4, tape = NULL, bytes = $5, expires = NULL, deadline = NULL,
     conversation = NULL, owner = NULL, lease = NULL, ended = $6, status = $7, fence = $8
@@ -90,11 +91,7 @@ def remove_response(tenant: str, response_id: str, now: float, delta: TotalsDelt
 
 
 def _hide(tenant: str, response_id: str, now: float, delta: TotalsDelta) -> Operation[None]:
-    rows = yield sql(
-        "SELECT request, response, bytes, ended, status, fence FROM responses WHERE tenant = $1 AND id = $2",
-        tenant,
-        response_id,
-    )
+    rows = yield sql(_SELECT, tenant, response_id)
     request, response, old_size, ended, status, fence = rows[0]
     if ended is None:  # the owner gets OwnershipLost at its next write
         ended, status, fence = now, "cancelled", fence + 1
@@ -129,6 +126,7 @@ _OLDEST_CONVERSATIONS = f"""
 SELECT used, id, bytes FROM conversations
 WHERE tenant = $1 AND (expires IS NULL OR expires > $3) AND {_NOT_IN_USE} ORDER BY used LIMIT $2 {{skip}}
 """
+_EXPIRY = "SELECT expires FROM conversations WHERE tenant = $1 AND id = $2"
 _CLOSE = "UPDATE conversations SET expires = $3, metadata = '{}' WHERE tenant = $1 AND id = $2"
 _STRIDE = 50  # candidates read together when evicting by bytes
 
@@ -187,9 +185,7 @@ class TenantExcess:
         return self._bytes + self._delta.sum_for(self._tenant)[2] > self._closed_bytes
 
     def _close(self, conversation_id: str, now: float) -> Operation[None]:
-        rows = yield sql(
-            "SELECT expires FROM conversations WHERE tenant = $1 AND id = $2", self._tenant, conversation_id
-        )
+        rows = yield sql(_EXPIRY, self._tenant, conversation_id)
         yield sql(_CLOSE, self._tenant, conversation_id, now)
         if rows[0][0] is None:
             self._delta.add(self._tenant, conversation_id, conversations=-1)

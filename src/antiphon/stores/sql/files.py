@@ -27,6 +27,7 @@ _INSERT_UPLOAD = f"INSERT INTO uploads (tenant, {_UPLOAD_COLUMNS}) VALUES ($1, $
 _UPLOAD = "FROM uploads WHERE tenant = $1 AND id = $2 AND expires > $3"
 _COMPLETE_UPLOAD = "UPDATE uploads SET status = 'completed', file = $3 WHERE tenant = $1 AND id = $2"
 _INSERT_PART = "INSERT INTO upload_parts (tenant, upload, id, bytes, content) VALUES ($1, $2, $3, $4, $5)"
+_DELETE_PARTS = "DELETE FROM upload_parts WHERE tenant = $1 AND upload = $2 RETURNING content"
 _INSERT_BLOCK = "INSERT INTO contents (content, number, created, block) VALUES ($1, $2, $3, $4)"
 _PAGE_CONTENTS = """
 SELECT content FROM contents WHERE number = 0 AND created < $1 AND content > $2 ORDER BY content LIMIT $3
@@ -63,16 +64,10 @@ def page_files(
     """Return one page, ordered by id. Raises InvalidValue for an unknown cursor."""
     start = yield from start_id("files", tenant, after, descending)
     comparison, order = direction(descending)
-    rows = yield sql(
-        f"SELECT {_COLUMNS} FROM files WHERE tenant = $1 AND id {comparison} $2 AND (expires IS NULL OR expires > $3) "
-        f"AND (purpose = $4 OR $5 = 1) ORDER BY id {order} LIMIT $6",
-        tenant,
-        start,
-        now,
-        sanitise_id(purpose or ""),
-        int(purpose is None),
-        limit + 1,
-    )
+    condition = f"id {comparison} $2 AND (expires IS NULL OR expires > $3) AND (purpose = $4 OR $5 = 1)"
+    statement = f"SELECT {_COLUMNS} FROM files WHERE tenant = $1 AND {condition} ORDER BY id {order} LIMIT $6"
+    values = (start, now, sanitise_id(purpose or ""), int(purpose is None), limit + 1)
+    rows = yield sql(statement, tenant, *values)
     return Page([_to_file(row) for row in rows[:limit]], len(rows) > limit)
 
 
@@ -191,9 +186,7 @@ def _lock_pending(now: float, tenant: str, upload_id: str) -> Operation[bool]:
 
 
 def _drop_parts(tenant: str, upload_id: str) -> Operation[list[tuple[Any, ...]]]:
-    return (
-        yield sql("DELETE FROM upload_parts WHERE tenant = $1 AND upload = $2 RETURNING content", tenant, upload_id)
-    )
+    return (yield sql(_DELETE_PARTS, tenant, upload_id))
 
 
 def _to_file(row: tuple[Any, ...]) -> FileRow:

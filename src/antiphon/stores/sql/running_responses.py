@@ -180,6 +180,7 @@ INSERT INTO live (tenant, id, number, batch)
 SELECT tenant, id, CAST($4 AS BIGINT), COALESCE($5, request) FROM responses WHERE {_OWNED} {{lock}}
 ON CONFLICT (tenant, id, number) DO NOTHING RETURNING number
 """
+_BATCHES = "SELECT batch FROM live WHERE tenant = $1 AND id = $2 AND number > $3 ORDER BY number"
 
 
 def append_batch(tenant: str, response_id: str, fence: int, number: int, batch: bytes) -> Operation[None]:
@@ -195,12 +196,7 @@ def append_batch(tenant: str, response_id: str, fence: int, number: int, batch: 
 
 def read_batches(tenant: str, response_id: str, after: int) -> Operation[list[bytes]]:
     """Return the batches with numbers above `after` (−1: all)."""
-    rows = yield sql(
-        "SELECT batch FROM live WHERE tenant = $1 AND id = $2 AND number > $3 ORDER BY number",
-        tenant,
-        sanitise_id(response_id),
-        after,
-    )
+    rows = yield sql(_BATCHES, tenant, sanitise_id(response_id), after)
     return [batch for (batch,) in rows]
 
 
@@ -213,6 +209,7 @@ INSERT INTO outputs (tenant, id, call, output) VALUES ($1, $2, $3, NULL) ON CONF
 _FILL = """
 UPDATE outputs SET output = $4 WHERE tenant = $1 AND id = $2 AND call = $3 AND output IS NULL RETURNING call
 """
+_OUTPUTS = "SELECT call, output FROM outputs WHERE tenant = $1 AND id = $2 ORDER BY call"
 _PENDING = "SELECT call, output IS NULL FROM outputs WHERE tenant = $1 AND id = $2"
 
 
@@ -253,7 +250,5 @@ def read_outputs(tenant: str, response_id: str) -> Operation[dict[str, bytes | N
 
     Empty if there are none or the response has ended.
     """
-    rows = yield sql(
-        "SELECT call, output FROM outputs WHERE tenant = $1 AND id = $2 ORDER BY call", tenant, sanitise_id(response_id)
-    )
+    rows = yield sql(_OUTPUTS, tenant, sanitise_id(response_id))
     return {call: None if output is None else bytes(output) for call, output in rows}
