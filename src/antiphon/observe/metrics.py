@@ -38,54 +38,31 @@ class Metrics:
     def __init__(self, version: str) -> None:
         self.registry = registry = Registry()
         self.worker_metrics: WorkerMetrics | None = None  # set if this process is one of several workers
-        self._requests = registry.counter(
-            "antiphon_requests_total", "HTTP requests, by route and status.", ("route", "status")
-        )
-        self._durations = registry.histogram(
-            "antiphon_request_duration_seconds", "Time from a request's headers to the end of its reply.", ("route",),
-            bounds=DURATION_BOUNDS,
-        )  # fmt: skip
+        counter, histogram = registry.counter, registry.histogram
+        self._requests = counter("antiphon_requests_total", "HTTP requests, by route and status.", ("route", "status"))
+        duration = "Time from a request's headers to the end of its reply."
+        self._durations = histogram("antiphon_request_duration_seconds", duration, ("route",), bounds=DURATION_BOUNDS)
         self._by_route: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
-        self._responses = registry.counter("antiphon_responses_total", "Ended responses, by status.", ("status",))
+        self._responses = counter("antiphon_responses_total", "Ended responses, by status.", ("status",))
         self._by_status: dict[str, Counter] = {}
-        self._prompt_tokens = registry.counter("antiphon_prompt_tokens_total", "Prompt tokens.")[()]
-        self._cached_tokens = registry.counter("antiphon_cached_tokens_total", "Prompt tokens found in a cache.")[()]
-        self._generated_tokens = registry.counter("antiphon_generation_tokens_total", "Tokens generated.")[()]
-        self._time_to_first_token = registry.histogram(
-            "antiphon_time_to_first_token_seconds",
-            "Time from the creation of a response to its first token.",
-            bounds=WAIT_BOUNDS,
-        )[()]
-        # Called with the seconds that a generation request has waited when it starts.
-        self.record_queue_time: Callable[[float], None] = registry.histogram(
-            "antiphon_request_queue_time_seconds",
-            "Time that a generation request waited for its model.",
-            bounds=WAIT_BOUNDS,
-        )[()].observe
-        self._per_token = registry.histogram(
-            "antiphon_time_per_output_token_seconds",
-            "Mean time between the tokens of a response.",
-            bounds=TOKEN_INTERVAL_BOUNDS,
-        )[()]
-        self._latency = registry.histogram(
-            "antiphon_e2e_request_latency_seconds",
-            "Time from the creation of a response to its end.",
-            bounds=DURATION_BOUNDS,
-        )[()]
-        self._output_retries = registry.counter(
-            "antiphon_insist_total",
-            "Model outputs that violated the request, by reason and outcome.",
-            ("reason", "outcome"),
-        )
-        self._tool_calls = registry.counter(
-            "antiphon_tool_calls_total",
-            "Calls of server-side tools, by outcome.",
-            ("tool", "outcome"),
-        )
-        self._tool_seconds = registry.histogram(
-            "antiphon_tool_call_duration_seconds", "Duration of the server-side tool calls that ran.", ("tool",),
-            bounds=DURATION_BOUNDS,
-        )  # fmt: skip
+        self._prompt_tokens = counter("antiphon_prompt_tokens_total", "Prompt tokens.")[()]
+        self._cached_tokens = counter("antiphon_cached_tokens_total", "Prompt tokens found in a cache.")[()]
+        self._generated_tokens = counter("antiphon_generation_tokens_total", "Tokens generated.")[()]
+        first = "Time from the creation of a response to its first token."
+        self._time_to_first_token = histogram("antiphon_time_to_first_token_seconds", first, bounds=WAIT_BOUNDS)[()]
+        waited = "Time that a generation request waited for its model."
+        queue_time = histogram("antiphon_request_queue_time_seconds", waited, bounds=WAIT_BOUNDS)[()]
+        self.record_queue_time = queue_time.observe  # called with the seconds when a generation request starts
+        between = "Mean time between the tokens of a response."
+        self._per_token = histogram("antiphon_time_per_output_token_seconds", between, bounds=TOKEN_INTERVAL_BOUNDS)[()]
+        latency = "Time from the creation of a response to its end."
+        self._latency = histogram("antiphon_e2e_request_latency_seconds", latency, bounds=DURATION_BOUNDS)[()]
+        violations = "Model outputs that violated the request, by reason and outcome."
+        self._output_retries = counter("antiphon_insist_total", violations, ("reason", "outcome"))
+        tool_calls = "Calls of server-side tools, by outcome."
+        self._tool_calls = counter("antiphon_tool_calls_total", tool_calls, ("tool", "outcome"))
+        ran = "Duration of the server-side tool calls that ran."
+        self._tool_seconds = histogram("antiphon_tool_call_duration_seconds", ran, ("tool",), bounds=DURATION_BOUNDS)
         registry.gauge(
             "antiphon_build_info", "Versions of the server and of Python.", ("version", "python"),
             read=lambda: {(version, platform.python_version()): 1.0}, merge_mode="most",
@@ -193,17 +170,11 @@ class MeasuredProxy:
         self._inner = inner
         self._subsystem = subsystem
         self._tracer = tracer
-        self._seconds = registry.histogram(
-            f"antiphon_{subsystem}_operation_seconds",
-            f"Duration of operations of {label}.",
-            ("operation",),
-            bounds=STORE_BOUNDS,
-        )
-        self._failures = registry.counter(
-            f"antiphon_{subsystem}_failures_total",
-            f"Operations of {label} that failed because it was unavailable.",
-            ("operation",),
-        )
+        names, durations = ("operation",), f"Duration of operations of {label}."
+        failures = f"Operations of {label} that failed because it was unavailable."
+        seconds = f"antiphon_{subsystem}_operation_seconds"
+        self._seconds = registry.histogram(seconds, durations, names, bounds=STORE_BOUNDS)
+        self._failures = registry.counter(f"antiphon_{subsystem}_failures_total", failures, names)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
