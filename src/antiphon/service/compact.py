@@ -5,6 +5,7 @@ Nothing is stored. The messages are returned as the compaction holds them: compl
 
 from time import time
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.completion_run import CompletionRun
@@ -23,11 +24,10 @@ from antiphon.service.prompting.prepared_request import PreparedRequest
 from antiphon.service.tool_loop.compaction import compact
 
 
-class Compactions:
-    def __init__(self, planner: Planner, completions: Completions, keyring: Keyring) -> None:
-        self._planner = planner
-        self._completions = completions
-        self._keyring = keyring
+class Compactions(Struct, frozen=True, eq=False):
+    _planner: Planner
+    _completions: Completions
+    _keyring: Keyring
 
     async def compact(self, tenant: str, decoded: DecodedRequest) -> tuple[CompactedResponse, list[str]]:
         """Compact the input; it may exceed the model's context (`truncation` is forced to `auto`).

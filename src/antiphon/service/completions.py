@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from time import time
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.completion_run import CompletionRun
@@ -42,14 +43,11 @@ from antiphon.service.tokens import InputTokenCounter
 AcceptedCompletion = tuple[CompletionRun, list[str]]
 
 
-class Completions:
-    def __init__(
-        self, models: Models, planner: Planner, detached_runs: DetachedRuns, counter: InputTokenCounter
-    ) -> None:
-        self._models = models
-        self._planner = planner
-        self._detached_runs = detached_runs
-        self._counter = counter
+class Completions(Struct, frozen=True, eq=False):
+    _models: Models
+    _planner: Planner
+    _detached_runs: DetachedRuns
+    _counter: InputTokenCounter
 
     def open(
         self, requests: Sequence[PreparedRequest], dialect: Dialect, names: ParamNames | None = None

@@ -43,20 +43,12 @@ class AcceptedResponse(Struct, frozen=True):
     steer: Callable[[], bool] | None = None  # for the connection: stops the run if possible (`Run.steer`)
 
 
-class Responses:
-    def __init__(
-        self,
-        planner: Planner,
-        writer: ResponseWriter,
-        detached_runs: DetachedRuns,
-        background: BackgroundRuns,
-        load_monitor: LoadMonitor | None = None,
-    ) -> None:
-        self._planner = planner
-        self._writer = writer
-        self._detached_runs = detached_runs
-        self._background = background
-        self._load_monitor = load_monitor
+class Responses(Struct, frozen=True, eq=False):
+    _planner: Planner
+    _writer: ResponseWriter
+    _detached_runs: DetachedRuns
+    _background: BackgroundRuns
+    _load_monitor: LoadMonitor | None = None
 
     async def create(
         self,

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from antiphon.core.emitter.response_views import has_hidden_fields, hide_fields
 from antiphon.core.encrypted_reasoning import apply_encryption
@@ -104,15 +105,12 @@ def check_store_enabled(store_enabled: bool) -> None:
         raise NotFound("This server stores no responses or conversations: it was started with --disable-store.")
 
 
-class StoredResponses:
-    def __init__(
-        self, store: Store, live: LiveLog, on_delete: OnDelete, view: IncludeView, store_enabled: bool = True
-    ) -> None:
-        self._store = store
-        self._live = live
-        self._view = view
-        self._on_delete = on_delete
-        self._store_enabled = store_enabled
+class StoredResponses(Struct, frozen=True, eq=False):
+    _store: Store
+    _live: LiveLog
+    _on_delete: OnDelete
+    _view: IncludeView
+    _store_enabled: bool = True
 
     async def get(self, tenant: str, response_id: str, include: Collection[Includable] = ()) -> bytes:
         """Return the JSON of a response: the final one, or the initial one with the current status.
