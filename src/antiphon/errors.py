@@ -1,7 +1,6 @@
 """Exceptions that reach a client: one tree, each class with its HTTP status, error type and error code.
 
-A class inherits those that it does not set. Errors are raised, never returned; only transport/http/error_responses.py
-renders them.
+A class inherits those that it does not set. Errors are raised, never returned; only `error_responses.py` renders them.
 """
 
 from typing import ClassVar

@@ -175,9 +175,7 @@ def _colour_table_bytes(flags: int) -> int:
 
 
 def _read_webp(body: bytes) -> ImageInfo:
-    """Read a WebP header. Frames are counted anywhere in the file: decoders find frames that a walk over the chunks
-    misses.
-    """
+    """Read a WebP header. Frames are counted anywhere in the file: a walk over chunks misses some of them."""
     frames = body.count(b"ANMF")
     if frames > _MAX_CHUNKS:
         raise _BrokenImage

@@ -2,8 +2,7 @@
 
 The extension is for applications that write many small pieces, or have to know at once when their client disconnects:
 `scope["extensions"]["antiphon.direct"]` is an object with `write`, `write_paused`, `drain` and `on_disconnect`. It
-replaces no message: the response begins and ends with `send`. Objects to wait with are only created when something has
-to wait.
+replaces no message: the response begins and ends with `send`. Objects to wait with are only created on demand.
 """
 
 import asyncio

@@ -4,8 +4,7 @@ There is no compression: a few bytes could expand to very many. The size of a me
 library, its number of fragments here. A client that violates the protocol gets the close frame before it is
 disconnected. The path of a request is not logged, since clients put keys into it.
 
-The direct extension of HTTP responses (http_server/http_exchange.py) exists here, too: `write_texts`, `write_paused`
-and `drain`.
+The direct extension of HTTP responses (http_server/http_exchange.py) exists here, too, with `write_texts`.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Strings that model families treat as control tokens: roles, turns, channels, calls, reasoning and images.
 
 A string that ends where a number would follow stands for all tokens with that prefix. Markers that a family writes as
-plain text ("USER:", "### Instruction:") are not control tokens and are not listed: they are indistinguishable from
-text.
+plain text ("USER:", "### Instruction:") are no control tokens and are not listed: nothing tells them from text.
 """
 
 from typing import Final

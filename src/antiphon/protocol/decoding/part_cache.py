@@ -2,8 +2,7 @@
 
 A part is looked up by its raw bytes, so whatever else differs between two requests does not matter. Each tenant has its
 own parts: otherwise the time until an answer begins would reveal to one tenant what another one sends. A part is added
-when it is seen for the second time, so that parts that never repeat cost one hash. The least recently used parts are
-dropped first.
+when it is seen for the second time, so that parts that never repeat cost one hash. Least recently used ones go first.
 """
 
 from collections import OrderedDict

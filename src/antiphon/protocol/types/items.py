@@ -1,8 +1,7 @@
 """All items of a conversation: one class per wire type, for requests and responses alike.
 
 Items in a response have an id and, if their type has one, a status; in a request both are optional. Items of tools
-other than functions (searches, code, images, computers, shells, patches and MCP) pass between client, store and model
-unchanged.
+other than functions (searches, code, images, computers, shells, patches and MCP) pass through this server unchanged.
 """
 
 from typing import Any, Literal

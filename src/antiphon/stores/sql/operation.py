@@ -2,8 +2,7 @@
 
 One SQL text serves SQLite and PostgreSQL. Parameters are written $1, $2 …, and the driver replaces two placeholders:
 {lock} (FOR UPDATE, or nothing for the single SQLite writer) and {skip} (FOR UPDATE SKIP LOCKED, or nothing). A driver
-runs an operation within one transaction and may restart it from the beginning, so an operation must have no other side
-effects.
+runs an operation within one transaction and may restart it from the beginning, so it must have no other side effects.
 """
 
 from collections.abc import Generator, Sequence

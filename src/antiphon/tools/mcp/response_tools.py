@@ -1,8 +1,7 @@
 """The MCP servers of one response: their tool lists, and the calls of their tools. Each call is sent at most once.
 
 The result of a call, including an error that the server returns, becomes the call's item. Exceptions are errors of our
-own. Text of a result is passed on unchanged. Every other block becomes one line of JSON in the item; images are shown
-to the model.
+own. Text of a result is passed on unchanged. Every other block becomes one line of JSON in the item; models see images.
 """
 
 import asyncio

@@ -103,16 +103,12 @@ class EngineTasksEndpoint(Struct, frozen=True):
     def passthrough_routes(self) -> list[Route]:
         route = Route("POST", "", "", _DESCRIPTION, gives=dict[str, Any], new_work=True)
         ranking = replace(route, takes=dict[str, Any])
+        pooling = replace(ranking, gives_too=(_BYTES,))
         form = replace(route, takes=AudioForm, takes_media_type="multipart/form-data", gives_too=_FORM_REPLIES)
         rankings = [
-            replace(
-                ranking,
-                path=path,
-                summary=summary,
-                gives_too=(_BYTES,) if task == "pooling" else (),
-                endpoint=self._make_json_endpoint(task),
-            )
+            replace(each, path=path, summary=summary, endpoint=self._make_json_endpoint(task))
             for path, task, summary in _RANKINGS
+            for each in [pooling if task == "pooling" else ranking]
         ]
         forms = [
             replace(form, path=path, summary=summary, endpoint=self._make_form_endpoint(task))

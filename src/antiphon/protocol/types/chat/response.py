@@ -1,7 +1,6 @@
 """Replies of POST /chat/completions: a chat.completion, or a stream of chat.completion.chunk objects.
 
-OpenAI's fields, and those of vLLM that pass on further output of an engine. The structs with `gc=False` are created for
-every token.
+OpenAI's fields, and those of vLLM for further output of an engine. Structs with `gc=False` are created per token.
 """
 
 from typing import Any, Literal
