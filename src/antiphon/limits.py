@@ -57,10 +57,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     file_pages: Annotated[Count, "Maximum number of pages of one PDF."] = 500
     file_characters: Annotated[Count, "Maximum length of the text of one file, in characters."] = 4_000_000
     attached_bytes: Annotated[Count, "Maximum size of all images and file texts of a prompt, in bytes."] = 64 * 1024**2
-    embedding_inputs: Annotated[
-        Count, "Maximum number of inputs of an embeddings request, or documents of a rerank request."
-    ] = 2048
-    tokenize_characters: Annotated[Count, "Maximum number of characters of a prompt that is only tokenised."] = (
-        1_000_000
-    )
+    embedding_inputs: Annotated[Count, "Maximum number of texts to embed or documents to rerank in a request."] = 2048
+    tokenize_characters: Annotated[Count, "Maximum number of characters of a tokenised prompt."] = 1_000_000
     audio_bytes: Annotated[Count, "Maximum size of a request with an audio file, in bytes."] = 25 * 1024 * 1024

@@ -67,18 +67,14 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     api_key_file: Annotated[
         Path | None, "File of API keys, one per line: KEY, or TENANT KEY. SIGHUP reloads it (see keys).", "none"
     ] = None
-    allow_host: Annotated[
-        tuple[Host, ...], "Additional `Host` header value to accept while listening on loopback.", "loopback names only"
-    ] = ()
+    allow_host: Annotated[tuple[Host, ...], "`Host` header to accept on loopback, too.", "loopback names only"] = ()
     allow_origin: Annotated[
         tuple[Origin, ...],
         "Origin of a web page that may call the server, such as https://app.example (CORS).",
         "pages of the server itself",
     ] = ()
     queue: Annotated[Amount, "Maximum number of requests that wait for each model; more are rejected with 429."] = 64
-    ping_interval: Annotated[
-        Interval, "Seconds without an event after which a stream sends a keepalive; 0 disables it."
-    ] = 15.0
+    ping_interval: Annotated[Interval, "Seconds without an event until a stream sends a keepalive; 0: none."] = 15.0
     stall_seconds: Annotated[Seconds, "Seconds until a client that does not read its stream is disconnected."] = 60.0
     keepalive_seconds: Annotated[Seconds, "Seconds before an idle connection is closed."] = 75.0
     websocket: Annotated[
@@ -162,9 +158,7 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
         "Pass texts of clients, tools and files to a remote engine unchanged, although it may convert strings"
         " in them to control tokens. Otherwise such strings are broken up (see safety).",
     ] = False
-    engine_ca: Annotated[
-        Path | None, "File of CA certificates to verify remote engines with.", "those of the system"
-    ] = None
+    engine_ca: Annotated[Path | None, "File of CA certificates to verify engines with.", "those of the system"] = None
     tool_call_parser: Annotated[
         Name,
         "Format of the model's tool calls (hermes, mistral, qwen3_coder, …; see tool-calls) in unparsed output;"
@@ -176,15 +170,9 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
         "Format of the model's reasoning (qwen3, deepseek_r1, mistral, …; see reasoning-formats), likewise.",
         "auto: from the chat template and name of the model",
     ] = "auto"
-    harmony: Annotated[
-        bool, "Treat the model as a Harmony model (gpt-oss) although neither its name nor its file indicates it."
-    ] = False
-    served_model_name: Annotated[
-        tuple[Name, ...], "API name of the first model; further names are aliases.", "from the model"
-    ] = ()
-    alias: Annotated[
-        tuple[Pair, ...], "NAME=MODEL: an alias of a model; in TOML also the table `[aliases]`.", "none"
-    ] = ()
+    harmony: Annotated[bool, "Treat the model as gpt-oss, although neither its name nor its file says so."] = False
+    served_model_name: Annotated[tuple[Name, ...], "API name of the first model, then aliases.", "from the model"] = ()
+    alias: Annotated[tuple[Pair, ...], "NAME=MODEL: an alias of a model; in TOML also as `[aliases]`.", "none"] = ()
     accept_any_model: Annotated[bool, "Serve requests for unknown model names with the first model."] = False
     reasoning_key: Annotated[
         tuple[Name, ...],
@@ -214,9 +202,7 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
         default_factory=cache_home
     )
 
-    first_token_timeout: Annotated[
-        Seconds, "Time limit for the first token once the engine has started, in seconds."
-    ] = 600.0
+    first_token_timeout: Annotated[Seconds, "Seconds for the first token once the engine has started."] = 600.0
     load_timeout: Annotated[Seconds, "Time limit to load a model, in seconds."] = 300.0
     idle_timeout: Annotated[Seconds, "Time limit between two tokens of the engine, in seconds."] = 120.0
     run_timeout: Annotated[Seconds, "Time limit of one response, in seconds."] = 3600.0
@@ -256,15 +242,11 @@ class EmbeddedSettings(Struct, frozen=True, kw_only=True):
         "Prompt tokens processed per batch; larger batches delay cancellation.",
         "as many as take less than half a second",
     ] = None
-    max_loaded_models: Annotated[
-        Count, "Maximum number of models in memory; the least recently used one is unloaded."
-    ] = 2
+    max_loaded_models: Annotated[Count, "Maximum number of models in memory; the least recently used is unloaded."] = 2
 
     fake_level: Annotated[Level, "Level of the prompts it accepts and of the chunks it returns."] = "chat"
     fake_script: Annotated[Path | None, "TOML file with the exact chunks, delays and errors to return.", "none"] = None
-    fake_tokens: Annotated[
-        Count | None, "Number of tokens of every response, for load tests.", "it echoes «You said: …»"
-    ] = None
+    fake_tokens: Annotated[Count | None, "Tokens of every response, for load tests.", "it echoes «You said: …»"] = None
     fake_rate: Annotated[Rate | None, "Tokens per second of each response.", "unlimited"] = None
     fake_delay: Annotated[Interval, "Delay before the first token of each response, in seconds."] = 0.0
     fake_joined: Annotated[Count, "Number of tokens per chunk."] = 1
@@ -311,12 +293,8 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
     background_queue: Annotated[Count, "Maximum number of waiting or running background responses per tenant."] = 1000
     background_slots: Annotated[Count, "Maximum number of background responses that one process runs."] = 16
     background_timeout: Annotated[Seconds, "Seconds from the creation of a background response to its end."] = 86_400.0
-    background_attempts: Annotated[
-        Count, "Attempts before a background response that keeps crashing its server is failed."
-    ] = 5
-    lease_seconds: Annotated[
-        Seconds, "Seconds without a heartbeat after which other servers take over a server's responses."
-    ] = 15.0
+    background_attempts: Annotated[Count, "Attempts until a background response that crashes its server is failed."] = 5
+    lease_seconds: Annotated[Seconds, "Seconds without a heartbeat until other servers take its responses over."] = 15.0
 
     @property
     def store_location(self) -> str:
@@ -353,9 +331,7 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     ] = ()
     egress_timeout: Annotated[Seconds, "Time limit to fetch a URL of a request, redirects included, in seconds."] = 10.0
 
-    max_turns: Annotated[
-        Count, "Maximum number of turns with tools in a response; then the model must answer without tools."
-    ] = 32
+    max_turns: Annotated[Count, "Maximum number of turns with tools; then the model must answer without tools."] = 32
     tools_at_once: Annotated[Count, "Maximum number of concurrent tool calls of one response."] = 8
     unserved_tools: Annotated[
         UnservedTools,
@@ -408,9 +384,7 @@ class ObservabilitySettings(Struct, frozen=True, kw_only=True):
     log_level: Annotated[Severity, "Minimum severity of log messages."] = "info"
     log_format: Annotated[Literal["text", "json"], "Format of log lines."] = "text"
 
-    access_log: Annotated[
-        Name | None, "File to write one JSON line per request to; - is standard error (see observing).", "none"
-    ] = None
+    access_log: Annotated[Name | None, "File for one JSON line per request; -: stderr (see observing).", "none"] = None
     otlp_endpoint: Annotated[
         Key | None,
         "OTLP collector for traces, such as http://127.0.0.1:4318; also OTEL_EXPORTER_OTLP_ENDPOINT. Requires the"
@@ -506,10 +480,6 @@ class CompatibilitySettings(Struct, frozen=True, kw_only=True):
     default_openai_version: Annotated[
         Key | None, "Value of the response header openai-version if the request has none.", "none"
     ] = None
-    azure_headers: Annotated[
-        bool, "Send the headers x-ms-region, x-ms-request-id and api-supported-versions with every response."
-    ] = False
+    azure_headers: Annotated[bool, "Send the headers x-ms-region, x-ms-request-id and api-supported-versions."] = False
     azure_region: Annotated[Key, "Value of the header x-ms-region."] = "local"
-    prompt_dir: Annotated[
-        Path | None, "Folder of stored prompts, which requests select by `prompt.id` (see prompts).", "none"
-    ] = None
+    prompt_dir: Annotated[Path | None, "Folder of prompts for `prompt.id` in requests (see prompts).", "none"] = None

@@ -34,12 +34,8 @@ class TenantSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key_requests_per_minute: Annotated[Amount | None, "Requests per minute of each of its API keys."] = None
     key_tokens_per_minute: Annotated[Amount | None, "Tokens per minute of each of its API keys."] = None
     key_concurrent_responses: Annotated[Amount | None, "Concurrent requests of each of its API keys."] = None
-    background_queue: Annotated[
-        Amount | None, "Maximum number of waiting or running background responses, as `--background-queue`."
-    ] = None
-    store_max_bytes: Annotated[
-        Amount | None, "Maximum number of stored bytes, as `--store-max-bytes`; the oldest responses are deleted."
-    ] = None
+    background_queue: Annotated[Amount | None, "Unfinished background responses, as `--background-queue`."] = None
+    store_max_bytes: Annotated[Amount | None, "Stored bytes, as `--store-max-bytes`; the oldest are deleted."] = None
 
 
 class SheddingSettings(Struct, frozen=True, kw_only=True):

@@ -28,13 +28,9 @@ class McpServerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     url: Annotated[Name | None, "URL of the server, Streamable HTTP or SSE. Private addresses are allowed."] = None
     command: Annotated[Name | None, "Program to run, connected by stdin and stdout."] = None
     args: Annotated[tuple[str, ...], "Arguments of the program."] = ()
-    env: Annotated[
-        dict[str, str], "Environment of the program, which inherits few other variables. `env:NAME` copies one."
-    ] = {}
+    env: Annotated[dict[str, str], "Environment of the program, which inherits few others. `env:NAME` copies one."] = {}
     headers: Annotated[dict[str, str], "Headers sent to this server; `env:NAME` reads a value from a variable."] = {}
-    authorization: Annotated[
-        str | None, "Token, sent as `Authorization: Bearer …`; `env:NAME` reads it from a variable."
-    ] = None
+    authorization: Annotated[str | None, "Token for `Authorization: Bearer …`; `env:NAME` reads a variable."] = None
     allowed_tools: Annotated[tuple[Name, ...] | None, "Tools that requests may use; default: all."] = None
     require_approval: Annotated[
         McpApprovalMode | None,
@@ -71,13 +67,9 @@ class WebSearchSettings(Struct, frozen=True, kw_only=True):
         " web-search). Plain http and private addresses are allowed.",
         "none: web_search is not available",
     ] = None
-    key: Annotated[
-        Key | None, "API key of the service, sent to it only; `env:NAME` reads it from a variable.", "none"
-    ] = None
+    key: Annotated[Key | None, "API key of the service, sent to it only; `env:NAME` reads a variable.", "none"] = None
     key_header: Annotated[Key, "Header to send the key in.", "Authorization, as `Bearer KEY`"] = "Authorization"
-    body: Annotated[
-        Name | None, "JSON body to POST, with {query} in it; without it, the URL is fetched with GET.", "none"
-    ] = None
+    body: Annotated[Name | None, "JSON body to POST, with {query} in it; without it, GET is used.", "none"] = None
     results: Annotated[Name, "Path of the list of results in the JSON reply: keys, joined by dots."] = "results"
     link: Annotated[Name, "Path of the URL in a result, likewise."] = "url"
     title: Annotated[Name, "Path of the title in a result."] = "title"
