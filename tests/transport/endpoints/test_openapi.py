@@ -80,6 +80,7 @@ async def test_the_document_is_openapi_3_1_and_every_reference_resolves() -> Non
         assert path.startswith("/")
         for operation in methods.values():
             assert set(operation) <= OPERATION_FIELDS
+            assert operation["summary"], f"the endpoint of {path} has no docstring"
             ids.append(operation["operationId"])
             named = {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"}
             assert named == set(re.findall(r"{(\w+)}", path))
