@@ -80,8 +80,9 @@ def render_page() -> str:
 def _collect_series() -> list[Family]:
     """Return the series of a server with every feature enabled."""
     config = Config.from_settings(
-        engine="fake", store="memory", live="redis://127.0.0.1:1", access_log="-", otlp_endpoint="http://127.0.0.1:1"
-    )
+        engine="fake", store="memory", live="redis://127.0.0.1:1", access_log="-", otlp_endpoint="http://127.0.0.1:1",
+        rerank_model="fake",
+    )  # fmt: skip
     worker = WorkerContext(
         number=1,
         announce=lambda address, models: None,

@@ -310,6 +310,16 @@ class VectorSettings(Struct, frozen=True, kw_only=True):
         "Model that embeds the files of vector stores. If it is changed, they are indexed again in the background.",
         "that of the vector store; of a new one, the first model that embeds",
     ] = None
+    rewrite_model: Annotated[
+        Name | None,
+        "Model that rewrites the queries of searches with `rewrite_query`.",
+        "the first model that generates",
+    ] = None
+    rerank_model: Annotated[
+        Name | None,
+        "Model that ranks the hits of searches in vector stores again: one of an engine with the task `rerank`.",
+        "none: hits are ranked by words and embeddings",
+    ] = None
     indexing_slots: Annotated[Count, "Number of files of vector stores that one process indexes concurrently."] = 2
     vector_index_bytes: Annotated[
         Count, "Memory for the indexes of vector stores that were searched recently, in each process.", "256 MiB"

@@ -8,13 +8,14 @@ plain text, even if the engine wraps it in JSON.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import math
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.base import Capabilities, EmbeddingResult, PassthroughReply, Task
+from antiphon.engines.base import Capabilities, EmbeddingResult, PassthroughReply, Task, clamp_token_count
 from antiphon.errors import EngineFailed, NotFound
 from antiphon.protocol.bodies.embeddings import CreateEmbedding, list_inputs
 from antiphon.protocol.bodies.passthrough import (
@@ -52,7 +53,24 @@ class _Transcription(Struct):
     text: str
 
 
+class _RankedDocument(Struct):
+    index: int
+    relevance_score: float
+
+
+class _RankingUsage(Struct):
+    total_tokens: int | None = None
+
+
+class _Ranking(Struct):
+    """Reply to a rerank request, in the format that all engines have in common."""
+
+    results: list[_RankedDocument]
+    usage: _RankingUsage | None = None
+
+
 _TRANSCRIPT_DECODER = msgspec.json.Decoder(_Transcription)
+_RANKING_DECODER = msgspec.json.Decoder(_Ranking)
 
 
 class TaskTarget(Struct, frozen=True):
@@ -108,6 +126,20 @@ class EngineTasks:
         return PassthroughReply(
             reply.body, BYTES, reply.metadata and replace_metadata_model(reply.metadata, served.name)
         )
+
+    async def rank(self, tenant: str, model: str, query: str, documents: Sequence[str]) -> list[float]:
+        """Return the relevance of each document for a query, on the scale of the model."""
+        body = {"query": query, "documents": [*documents]}
+        reply = await self.relay_json(tenant, "rerank", RankingRequest(model, body))
+        try:
+            ranking = _RANKING_DECODER.decode(reply.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise EngineFailed("The engine returned a ranking that cannot be decoded.") from None
+        scores = {one.index: one.relevance_score for one in ranking.results}
+        if scores.keys() != {*range(len(documents))} or not all(map(math.isfinite, scores.values())):
+            raise EngineFailed("The engine returned a ranking of other documents than requested.")
+        spend(clamp_token_count(ranking.usage.total_tokens) if ranking.usage else None)
+        return [scores[index] for index in range(len(documents))]
 
     async def relay_form(self, tenant: str, task: Task, form: MultipartForm, media_type: str) -> PassthroughReply:
         target = await self.find(form.value, task)

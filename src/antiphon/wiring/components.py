@@ -42,6 +42,8 @@ from antiphon.service.tool_loop.toolkit import Toolkit, built_in_tools
 from antiphon.service.vector_stores.embedder import Embedder
 from antiphon.service.vector_stores.file_indexer import FileIndexer
 from antiphon.service.vector_stores.ingestion import Ingestion
+from antiphon.service.vector_stores.query_rewriter import QueryRewriter
+from antiphon.service.vector_stores.reranker import Reranker
 from antiphon.service.vector_stores.search import VectorSearch
 from antiphon.service.vector_stores.store_files import StoreFiles
 from antiphon.service.vector_stores.vector_stores import VectorStores
@@ -101,7 +103,7 @@ class ServerComponents:
         quota = FileQuota(storage.files_max_entries, storage.files_max_bytes)
         self.files = Files(store, self.contents, quota, not storage.disable_store)
         self.engine_tasks = EngineTasks(self.models, config.inference.run_timeout)
-        self._build_vector_stores(config)
+        self._build_vector_search(config)
         attachments = Attachments(self.egress, config.limits, config.tools.egress_timeout, self.files.load)
         self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits)
         self.models.on_queued = runs.unread.make_room
@@ -120,15 +122,18 @@ class ServerComponents:
         self.completions = Completions(self.models, planner, runs, self.input_token_counter)
         self.compactions = Compactions(planner, self.completions, self.keyring)
         self.tokenization = Tokenization(self.engine_tasks, planner, queue)
+        rewriter = QueryRewriter(self.engine_tasks, planner, self.completions, config.vectors.rewrite_model)
+        self.vector_stores = VectorStores(
+            store, self.vector_search, rewriter, self.ingestion, config.vectors, not storage.disable_store
+        )
 
-    def _build_vector_stores(self, config: Config) -> None:
+    def _build_vector_search(self, config: Config) -> None:
         embedder = Embedder(self.engine_tasks, config.vectors.embedding_model)
         indexer = FileIndexer(self.store, self.files, TextExtractor(ExtractionBounds()), embedder)
         self.ingestion = Ingestion(self.store, indexer, config.vectors, config.storage)
-        self.vector_search = VectorSearch(self.store, embedder, config.vectors.vector_index_bytes)
-        self.vector_stores = VectorStores(
-            self.store, self.vector_search, self.ingestion, config.vectors, not config.storage.disable_store
-        )
+        rerank_model, index_bytes = config.vectors.rerank_model, config.vectors.vector_index_bytes
+        self.reranker = None if rerank_model is None else Reranker(self.engine_tasks, rerank_model)
+        self.vector_search = VectorSearch(self.store, embedder, index_bytes, self.reranker)
         self.store_files = StoreFiles(self.store, self.ingestion, config.vectors)
 
     def loads(self) -> dict[str, float]:

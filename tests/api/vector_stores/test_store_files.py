@@ -249,7 +249,7 @@ async def test_a_search_finds_the_best_passage_with_a_score(api: VectorApi) -> N
         ({"query": "x", "filters": {"type": "like", "key": "a", "value": 1}}, "filters.type"),
         ({"query": "x", "ranking_options": {"ranker": "best"}}, "ranking_options.ranker"),
         ({"query": "x", "ranking_options": {"score_threshold": 1.1}}, "ranking_options.score_threshold"),
-        ({"query": "x", "rewrite_query": True}, "rewrite_query"),
+        ({"query": "x", "rewrite_query": "yes"}, "rewrite_query"),
     ],
 )
 async def test_a_bad_search_is_a_400_with_the_name_of_the_field(api: VectorApi, body: Any, param: str) -> None:

@@ -27,6 +27,7 @@ from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
 from antiphon.service.vector_stores.ingestion import Ingestion
+from antiphon.service.vector_stores.reranker import Reranker
 
 T = TypeVar("T")
 _TRACER_MODULE = "antiphon.observe.tracing"
@@ -50,6 +51,7 @@ class ServerParts(Protocol):
     egress: EgressClient
     probe: StoreProbe
     ingestion: Ingestion
+    reranker: Reranker | None
 
 
 class Observability:
@@ -178,6 +180,9 @@ def _add_store_gauges(registry: Registry, parts: ServerParts) -> None:
     gauge("antiphon_store_bytes", size, read=lambda: probe.size[0], merge_mode="most")
     indexing = "Files of vector stores that this process indexes now."
     gauge("antiphon_vector_files_indexing", indexing, read=parts.ingestion.__len__)
+    if (reranker := parts.reranker) is not None:
+        unranked = "Searches whose hits --rerank-model did not rank, because it failed."
+        gauge("antiphon_vector_rerank_failures_total", unranked, read=lambda: reranker.failures)
     count = "Responses in the store, of all tenants; updated once a minute."
     gauge("antiphon_store_responses", count, read=lambda: probe.size[1], merge_mode="most")
 

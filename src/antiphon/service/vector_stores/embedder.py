@@ -46,7 +46,7 @@ class Embedder:
         """Return the number of tokens of a text, or an estimate if the engine cannot tokenize."""
         target = await self._find(model)
         if "tokenize" not in target.capabilities.tasks:
-            return len(text.encode()) // _BYTES_PER_TOKEN + 1
+            return estimate_tokens(text)
         prompt = TextPrompt((Segment(text, control=False),))
         return len(await target.served.engine.tokenize(target.served.model, prompt, special=False))
 
@@ -90,6 +90,11 @@ class Embedder:
             f"The model '{model}', which embedded the vector store, is not served any more: serve it, or name another "
             "one with --embedding-model, which indexes the store again."
         )
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate the tokens of a text, for engines that cannot tokenize."""
+    return len(text.encode()) // _BYTES_PER_TOKEN + 1
 
 
 def _pack(vector: Sequence[float]) -> bytes | None:

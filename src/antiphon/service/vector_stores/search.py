@@ -3,7 +3,8 @@
     query ─▶ embedder ─▶ sign bits in memory ─▶ candidates ─▶ their vectors ─▶ cosines ─┐
       └────▶ words ────▶ text index ────────────────────────────────────────────────────┴▶ fused ranks ─▶ hits
 
-Filters select files before both searches. Several stores are ranked together, and several queries as well.
+Filters select files before both searches. Several stores are ranked together, and several queries as well. A model may
+rank the best hits again.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from antiphon.protocol.types.filters import Filter
 from antiphon.service.vector_stores.filters import select_files
 from antiphon.service.vector_stores.index_cache import IndexCache, StoreIndex
 from antiphon.service.vector_stores.ranking import fuse, score_hits
+from antiphon.service.vector_stores.reranker import RERANKED, Reranker
 from antiphon.service.vector_stores.sign_bits import NUMBER_BYTES
 from antiphon.service.vector_stores.text_query import extract_words
 from antiphon.stores.sql.store import Store
@@ -85,9 +87,16 @@ class Findings(Struct):
 class VectorSearch:
     """Searches vector stores of clients. A failure is raised, never reported as an empty result."""
 
-    def __init__(self, store: Store, embedder: QueryEmbedder, max_index_bytes: int = MAX_INDEX_BYTES) -> None:
+    def __init__(
+        self,
+        store: Store,
+        embedder: QueryEmbedder,
+        max_index_bytes: int = MAX_INDEX_BYTES,
+        reranker: Reranker | None = None,
+    ) -> None:
         self._store = store
         self._embedder = embedder
+        self._reranker = reranker
         self._cache = IndexCache(store, max_index_bytes)
 
     async def check_store(self, tenant: str, store: str) -> None:
@@ -113,15 +122,15 @@ class VectorSearch:
         findings = Findings()
         for number, query in enumerate(request.queries):
             await self._find(tenant, request, stores, number, query, findings)
-        ranked = fuse(findings.lists)
-        hits = await self._read_hits(tenant, findings, ranked[: _SPARE * request.max_results])
-        chosen = [*hits.items()][: request.max_results]
+        reranker = None if request.ranker == "none" else self._reranker
+        limit = request.max_results if reranker is None else RERANKED
+        found = await self._read_hits(tenant, findings, fuse(findings.lists)[: _SPARE * limit])
+        chosen = [*found.items()][:limit]
         scores = score_hits([chunk for chunk, _ in chosen], findings.cosines, findings.ranks)
-        return [
-            replace(hit, score=score)
-            for (_, hit), score in zip(chosen, scores, strict=True)
-            if score >= request.score_threshold
-        ]
+        hits = [replace(hit, score=score) for (_, hit), score in zip(chosen, scores, strict=True)]
+        if reranker is not None:
+            hits = await reranker.rerank(tenant, request.queries, hits)
+        return [hit for hit in hits[: request.max_results] if hit.score >= request.score_threshold]
 
     async def _open_stores(self, tenant: str, request: SearchRequest) -> list[SearchedStore]:
         """Load the indexes, embed the queries, once for each model, and apply the filters."""

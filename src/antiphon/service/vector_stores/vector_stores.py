@@ -6,7 +6,6 @@ from msgspec import UNSET
 
 from antiphon.config.areas import VectorSettings
 from antiphon.core.file_search import make_request
-from antiphon.errors import UnsupportedParameter
 from antiphon.ids import new_id
 from antiphon.protocol.types.vector_stores import (
     CreateVectorStore,
@@ -29,6 +28,7 @@ from antiphon.service.vector_stores.objects import (
     to_page_query,
     to_store,
 )
+from antiphon.service.vector_stores.query_rewriter import QueryRewriter
 from antiphon.service.vector_stores.search import VectorSearch
 from antiphon.stores.sql.store import Store
 from antiphon.stores.vector_rows import VectorStoreRow, VectorStoreUpdate
@@ -41,12 +41,14 @@ class VectorStores:
         self,
         store: Store,
         search: VectorSearch,
+        rewriter: QueryRewriter,
         ingestion: Ingestion,
         settings: VectorSettings,
         store_enabled: bool = True,
     ) -> None:
         self._store = store
         self._search = search
+        self._rewriter = rewriter
         self._ingestion = ingestion
         self._settings = settings
         self._store_enabled = store_enabled
@@ -94,12 +96,10 @@ class VectorStores:
             await find_store(self._store, tenant, store_id)
 
     async def search(self, tenant: str, store_id: str, request: SearchVectorStore) -> VectorSearchPage:
-        if request.rewrite_query:
-            raise UnsupportedParameter(
-                "'rewrite_query' is not supported: send the query as it is to be searched, or several.",
-                param="rewrite_query",
-            )
         queries = [request.query] if isinstance(request.query, str) else request.query
+        if request.rewrite_query:
+            await self._search.check_store(tenant, store_id)  # before a model is called
+            queries = await self._rewriter.rewrite(tenant, queries)
         hits = await self._search.search(
             tenant,
             make_request([store_id], queries, request.max_num_results, request.filters, request.ranking_options),
