@@ -1,12 +1,13 @@
 """`antiphon doctor` in real failure situations: its findings, its remedies and its exit code.
 
 Covers `cli/doctor/command.py`, `cli/doctor/engines.py`, `cli/doctor/environment.py`, `cli/doctor/findings.py`,
-`cli/doctor/settings.py` and `cli/doctor/storage.py`.
+`cli/doctor/settings.py`, `cli/doctor/storage.py` and `cli/doctor/vector_stores.py`.
 """
 
 import contextlib
 import json
 import os
+import re
 import socket
 import sqlite3
 import subprocess
@@ -22,7 +23,10 @@ from click.testing import CliRunner
 
 from antiphon.cli.commands import cli
 from antiphon.cli.doctor import command as doctor_command
+from antiphon.cli.doctor import vector_stores
 from antiphon.cli.doctor.settings import EXTRA_PACKAGES
+from antiphon.config.areas import cache_home
+from antiphon.engines.llamacpp.model_files import EMBEDDING_MODEL, fetch_model
 from antiphon.stores import postgres_pool
 from antiphon.stores.live import redis as redis_live
 from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment, run_antiphon
@@ -224,6 +228,42 @@ def test_a_broken_model_file_fails_and_a_model_to_download_does_not(tmp_path: Pa
     assert (code, findings["model"][0]["level"]) == (0, "warning")
     assert "its hash is wrong" in findings["model"][0]["text"]
     assert "is downloaded when it is first requested" in findings["model"][1]["text"]
+
+
+def test_the_rate_of_the_embedding_model_is_measured(tmp_path: Path) -> None:
+    code, findings = run_doctor(tmp_path, *FAKE, "--store", "memory")
+    [finding] = findings["vector stores"]
+    assert (code, finding["level"]) == (0, "ok")
+    assert re.match(r"fake embeds [\d,]+ tokens per second: indexing 1 MB of English text takes", finding["text"])
+    code, findings = run_doctor(tmp_path, "--port", "0", "--store", "memory", "--cache-dir", "empty")
+    assert (code, findings["vector stores"][0]["level"]) == (0, "ok")
+    assert findings["vector stores"][0]["text"].startswith("No model embeds yet")
+
+
+@pytest.mark.needs("llamacpp")
+@pytest.mark.real_model
+@pytest.mark.timeout(400)
+def test_the_embedding_model_of_the_embedded_engine_is_loaded_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_stores, "_OPEN_SECONDS", 100.0)  # a busy machine
+    monkeypatch.setattr(vector_stores, "_MEASURE_SECONDS", 100.0)
+    monkeypatch.setattr(doctor_command, "CHECK_SECONDS", 200.0)
+    cache = fetch_model(EMBEDDING_MODEL, cache_home()).parent.parent
+    code, findings = run_doctor(tmp_path, "--port", "0", "--store", "memory", "--cache-dir", str(cache))
+    assert code == 0
+    assert re.match(r"all-minilm-l6-v2 embeds [\d,]+ tokens per second", findings["vector stores"][0]["text"])
+
+
+def test_models_of_vector_stores_that_are_not_served_are_warnings(tmp_path: Path) -> None:
+    with run_server("--engine", "fake", "--served-model-name", "parrot") as server:
+        engine = ("--engine", f"openai://127.0.0.1:{server.port}", "--store", "memory", "--port", "0")
+        code, findings = run_doctor(tmp_path, *engine, "--embedding-model", "vectors", "--rerank-model", "parrot")
+    assert code == 0
+    assert [(line["level"], line["text"].split(",")[0]) for line in findings["vector stores"]] == [
+        ("warning", "--embedding-model names vectors"),
+        ("warning", "--rerank-model names parrot"),
+    ]
 
 
 @pytest.mark.shows("H.2")

@@ -87,7 +87,7 @@ def _render(finding: Finding) -> str:
 
 def _load_checks() -> dict[str, Check]:
     """Return the checks, in the order of their lines. They import most of the server: other commands must not wait."""
-    from antiphon.cli.doctor import engines, environment, storage
+    from antiphon.cli.doctor import engines, environment, storage, vector_stores
     from antiphon.cli.doctor import settings as settings_checks
 
     return {
@@ -100,6 +100,7 @@ def _load_checks() -> dict[str, Check]:
         "live log": storage.check_live_log,
         "engines": engines.check_engines,
         "model": engines.check_embedded_models,
+        "vector stores": vector_stores.check_vector_models,
         "mcp": environment.check_mcp_servers,
         "watching": environment.check_observability,
         "limits": environment.check_open_files,

@@ -1,0 +1,105 @@
+"""Checks of the models that vector stores use. The rate of the embedding model tells how long indexing takes.
+
+An embedding model of the embedded engine is loaded alone, and only if its file is on this machine.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from time import perf_counter
+
+from antiphon.cli.doctor.findings import Finding, ok, shorten, warning
+from antiphon.config import Config
+from antiphon.config.engines import EngineSpec
+from antiphon.engines.base import Engine, Task
+from antiphon.engines.factory import build_member_specs
+from antiphon.engines.gguf import read_header
+from antiphon.engines.llamacpp.embedding import pooling_type
+from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
+from antiphon.engines.llamacpp.model_files import EMBEDDING_MODEL, KnownModel, list_fetched, parse_sources
+from antiphon.errors import AntiphonError, StartupError
+
+_OPEN_SECONDS, _MEASURE_SECONDS = 8.0, 6.0  # together less than a check may take
+_ENOUGH_SECONDS = 0.5  # a request that takes as long shows the rate
+_SAMPLE = "The filter of the machine is cleaned once a month with cold water, and then left to dry. " * 5
+_MEGABYTE_TOKENS = 500_000  # of English text, in chunks that overlap by half
+_EMBEDDED = "llamacpp"
+
+
+async def check_vector_models(config: Config) -> AsyncIterator[Finding]:
+    engines = [*_build_engines(config)]
+    try:
+        opened = await asyncio.gather(*map(_list_tasks, engines))
+        pairs = zip(engines, opened, strict=True)
+        found = {model: (tasks, engine) for engine, models in pairs for model, tasks in models.items()}
+        name = config.vectors.embedding_model
+        wanted = found if name is None else [config.inference.names.get(name, name)]
+        embedder = next((model for model in wanted if model in found and "embed" in found[model][0]), None)
+        if embedder is not None:
+            yield await _measure(found[embedder][1], embedder)
+        elif name is not None:
+            remedy = "Serve it, or download it with `antiphon pull`."
+            yield warning(f"--embedding-model names {name}, with which no engine embeds yet.", remedy)
+        else:
+            yield ok("No model embeds yet. One of the embedded engine is downloaded when it is first used.")
+        ranker = config.vectors.rerank_model
+        if ranker and "rerank" not in found.get(config.inference.names.get(ranker, ranker), ((), None))[0]:
+            remedy = "Start an engine that serves it, or correct --rerank-model."
+            yield warning(f"--rerank-model names {ranker}, which no engine ranks with.", remedy)
+    finally:
+        await asyncio.gather(*[engine.close() for engine in engines])
+
+
+def _build_engines(config: Config) -> Iterator[Engine]:
+    for spec, member in zip(config.inference.specs, build_member_specs(config), strict=True):
+        if spec.kind != _EMBEDDED:
+            yield member.build()
+        elif models := [*_find_embedding_files(spec, config)]:
+            settings = config.embedded
+            yield LlamaCpp(
+                LlamaCppSettings(
+                    model=tuple(models),
+                    cache_dir=config.inference.cache_dir,
+                    threads=settings.threads,
+                    gpu_layers=settings.gpu_layers,
+                )
+            )
+
+
+def _find_embedding_files(spec: EngineSpec, config: Config) -> Iterator[str]:
+    """Yield the embedding models whose files exist, as the setting --model names them."""
+    for source in parse_sources(spec.models):
+        with suppress(StartupError):  # the check of the models reports it
+            if source.file == EMBEDDING_MODEL:
+                if EMBEDDING_MODEL.id in list_fetched(config.inference.cache_dir):
+                    yield f"{source.id}={EMBEDDING_MODEL.id}"
+            elif not isinstance(source.file, KnownModel) and pooling_type(read_header(source.file)) is not None:
+                yield f"{source.id}={source.file}"
+
+
+async def _list_tasks(engine: Engine) -> dict[str, frozenset[Task]]:
+    """Return the tasks of the models of an engine; none if it fails, which the check of the engines reports."""
+    with suppress(AntiphonError, StartupError, OSError, TimeoutError):
+        async with asyncio.timeout(_OPEN_SECONDS):
+            await engine.open()
+            return {model.id: (await engine.capabilities(model.id)).tasks for model in engine.models()}
+    return {}
+
+
+async def _measure(engine: Engine, model: str) -> Finding:
+    try:
+        async with asyncio.timeout(_MEASURE_SECONDS):
+            await engine.embed(model, [_SAMPLE])  # may load the model
+            seconds = rate = 0.0
+            for count in (1, 8, 64):  # fast engines compute many texts at once
+                if seconds < _ENOUGH_SECONDS:
+                    started = perf_counter()
+                    tokens = (await engine.embed(model, [_SAMPLE] * count)).tokens
+                    seconds = perf_counter() - started
+                    rate = tokens / seconds
+    except TimeoutError:
+        return warning(f"{model} did not embed a few short texts within {_MEASURE_SECONDS:g} s.")
+    except AntiphonError as error:
+        return warning(f"{model} does not embed: {shorten(error)}")
+    minutes = _MEGABYTE_TOKENS / max(rate, 1.0) / 60.0
+    return ok(f"{model} embeds {rate:,.0f} tokens per second: indexing 1 MB of English text takes {minutes:.1f} min.")
