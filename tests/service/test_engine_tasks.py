@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from antiphon.engines.base import Capabilities, Model
+from antiphon.engines.base import JSON_MEDIA_TYPE, Capabilities, Model, PassthroughReply, Task
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, EngineFailed, ModelNotFound, NotFound, UnsupportedParameter
 from antiphon.protocol.types.request import CreateResponse
@@ -106,3 +106,48 @@ async def test_the_queue_of_a_model_is_bounded() -> None:
 async def _run_task(tasks: EngineTasks) -> None:
     async with tasks.admit(await tasks.find("vectors", "embed"), "default"):
         pass
+
+
+class RankingEngine(FakeEngine):
+    """Replies to every rerank request with the same body."""
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__()
+        self._reply = reply
+
+    async def pass_through(
+        self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
+    ) -> PassthroughReply:
+        return PassthroughReply(self._reply)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        # vLLM, best first; SGLang is converted to this format
+        b'{"id":"score-1","model":"m","usage":{"prompt_tokens":31,"total_tokens":31},"results":[{"index":1,"document":'
+        b'{"text":"b","multi_modal":null},"relevance_score":0.9},{"index":0,"document":null,"relevance_score":-2.5}]}',
+        # llama.cpp
+        b'{"model":"m","object":"list","usage":{"prompt_tokens":9,"total_tokens":9},"results":[{"index":0,'
+        b'"relevance_score":-2.5},{"index":1,"relevance_score":0.9}]}',
+        b'{"results":[{"index":1,"relevance_score":0.9},{"index":0,"relevance_score":-2.5}]}',  # OVMS
+    ],
+)
+async def test_documents_are_scored_in_their_order(reply: bytes) -> None:
+    assert await EngineTasks(Models([RankingEngine(reply)]), 5.0).rank("t", "fake", "q", ["a", "b"]) == [-2.5, 0.9]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"{}",
+        b"\xff",
+        b'{"results":[{"index":0,"relevance_score":1}]}',
+        b'{"results":[{"index":0,"relevance_score":1},{"index":2,"relevance_score":1}]}',
+        b'{"results":[{"index":0,"relevance_score":1},{"index":1,"relevance_score":"high"}]}',
+        b'{"results":[{"index":0,"relevance_score":1},{"index":1,"relevance_score":1e999}]}',
+    ],
+)
+async def test_an_incomplete_ranking_is_an_error(reply: bytes) -> None:
+    with pytest.raises(EngineFailed):
+        await EngineTasks(Models([RankingEngine(reply)]), 5.0).rank("t", "fake", "q", ["a", "b"])
