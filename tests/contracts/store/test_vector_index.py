@@ -314,6 +314,26 @@ async def test_chunks_that_no_search_finds_are_deleted_a_few_at_a_time(store: St
     assert [one.file for one in await store.search_text(TENANT, name, ["red"], 10)] == [kept]
 
 
+async def test_a_file_that_was_removed_and_added_again_keeps_its_new_chunks(store: Store, clock: Clock) -> None:
+    name = await create_vector_store(store, clock)
+    file, fences = await attach_file(store, clock, name), list[int]()
+    for text in ("first", "second", "third"):
+        for _ in range(2):  # the first owner dies
+            job = await claim_one(store, clock)
+            fences.append(job.fence)
+            clock.now += 10
+        await store.write_chunks(job.key, make_chunks([text]))
+        await store.finish_vector_file(job.key, DONE)
+        if text != "third":
+            await store.remove_vector_file(TENANT, name, file)
+            await store.add_vector_files(TENANT, name, [make_new_file(file)], None, 10)
+        if text == "second":
+            await purge(store)
+    await purge(store)
+    assert await find_texts(store, name, "first", "second", "third") == ["third"]
+    assert fences == sorted({*fences}), "a former owner has a fence of its own"
+
+
 async def test_everything_of_a_deleted_or_expired_store_is_deleted(store: Store, clock: Clock) -> None:
     expired = await create_vector_store(store, clock, days=1)
     deleted = await create_vector_store(store, clock)
@@ -338,12 +358,14 @@ async def test_everything_of_a_deleted_or_expired_store_is_deleted(store: Store,
 async def test_chunks_of_unfinished_attempts_are_deleted(store: Store, clock: Clock) -> None:
     name = await create_vector_store(store, clock)
     file = await attach_file(store, clock, name, batch="vsfb_1")
-    for end in ("lost", "added again", "cancelled", "failed"):
+    for end in ("lost", "released", "added again", "cancelled", "failed"):
         job = await claim_one(store, clock)
         await store.write_chunks(job.key, make_chunks(["half"]))
         match end:
             case "lost":
                 clock.now += 10
+            case "released":
+                await store.release_vector_file(job.key, clock(), 1)
             case "added again":
                 await store.add_vector_files(TENANT, name, [make_new_file(file)], "vsfb_2", 10)
             case "cancelled":
@@ -351,7 +373,7 @@ async def test_chunks_of_unfinished_attempts_are_deleted(store: Store, clock: Cl
                 await store.add_vector_files(TENANT, name, [make_new_file(file)], "vsfb_2", 10)
             case "failed":
                 await store.finish_vector_file(job.key, FAILED)
-    assert await purge(store, 1) == 10  # six fences, under four of which a chunk was written
+    assert await purge(store, 1) == 10  # five fences, under each of which a chunk was written
     await store.add_vector_files(TENANT, name, [make_new_file(file)], None, 10)
     job = await claim_one(store, clock)
     await store.write_chunks(job.key, make_chunks(["whole"]))

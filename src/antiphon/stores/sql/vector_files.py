@@ -37,10 +37,13 @@ COLUMNS = (
 )
 ROW = "tenant = $1 AND store = $2 AND file = $3"
 _FILE_EXISTS = "SELECT 1 FROM files WHERE tenant = $1 AND id = $2 AND (expires IS NULL OR expires > $3) {lock}"
+# A new row has a greater fence than any that the same file had in this store before it was removed: its chunks of that
+# time may not be deleted yet, and a former owner may still write.
 _ADD = """
 INSERT INTO vector_files (tenant, store, file, created, status, chunk_tokens, overlap_tokens, attributes, usage_bytes,
     batch, until, fence, attempts, visible, embedder, changed)
-VALUES ($1, $2, $3, $4, 'in_progress', $5, $6, $7, 0, $8, 0, 0, 0, 0, '', 0)
+VALUES ($1, $2, $3, $4, 'in_progress', $5, $6, $7, 0, $8, 0,
+    (SELECT version FROM vector_stores WHERE vector_stores.tenant = $1 AND id = $2), 0, 0, '', 0)
 ON CONFLICT (tenant, store, file) DO UPDATE SET created = excluded.created, status = 'in_progress', error_code = NULL,
     error_message = NULL, chunk_tokens = excluded.chunk_tokens, overlap_tokens = excluded.overlap_tokens,
     attributes = excluded.attributes, batch = excluded.batch, owner = NULL, until = 0, attempts = 0,
@@ -50,10 +53,9 @@ _ADD_BATCH = """
 INSERT INTO vector_batches (tenant, store, id, created, cancelled) VALUES ($1, $2, $3, $4, 0)
 ON CONFLICT (tenant, store, id) DO NOTHING
 """
-# The chunks that a former owner has written, unless they are those that searches find.
 _DISCARD_ATTEMPT = """
 INSERT INTO vector_garbage (store, file, fence) SELECT store, file, fence FROM vector_files
-WHERE {condition} AND fence > 0 AND fence <> visible ON CONFLICT (store, file, fence) DO NOTHING
+WHERE {condition} AND owner IS NOT NULL {lock} ON CONFLICT (store, file, fence) DO NOTHING
 """
 _CANCELLABLE = "tenant = $1 AND store = $2 AND batch = $3 AND status = 'in_progress' AND visible = 0"
 
@@ -136,9 +138,9 @@ def remove_vector_file(tenant: str, store: str, file: str) -> Operation[bool]:
     rows = yield sql(
         f"DELETE FROM vector_files WHERE {ROW} RETURNING fence, visible", tenant, sanitise_id(store), sanitise_id(file)
     )
-    for fences in rows:
-        yield from discard_chunks(store, file, *fences)
-        yield from bump_version(tenant, store)
+    for fence, visible in rows:
+        yield from discard_chunks(store, file, fence, visible)
+        yield from bump_version(tenant, store, fence)
     return bool(rows)
 
 
@@ -184,7 +186,7 @@ def _find_unknown(now: float, tenant: str, files: Sequence[NewVectorFile]) -> Op
 
 
 def discard_attempt(condition: str, *values: Any) -> Operation[None]:
-    """List the chunks of unfinished attempts as garbage."""
+    """List the chunks that the owners of jobs have written as garbage."""
     yield sql(_DISCARD_ATTEMPT.replace("{condition}", condition), *values)
 
 

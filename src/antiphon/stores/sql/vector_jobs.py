@@ -29,7 +29,9 @@ RETURNING {COLUMNS}, fence, attempts
 """
 _OWNED = f"{ROW} AND fence = $4 AND status = 'in_progress' AND owner IS NOT NULL"
 _RENEW = f"UPDATE vector_files SET until = $5 WHERE {_OWNED} AND owner = $6 RETURNING file"
-_RELEASE = f"UPDATE vector_files SET owner = NULL, until = $5, attempts = $6 WHERE {_OWNED}"
+_RELEASE = (
+    f"UPDATE vector_files SET owner = NULL, until = $5, attempts = $6 WHERE {_OWNED} RETURNING store, file, fence"
+)
 _INSERT_CHUNK = """
 INSERT INTO vector_chunks (store, file, fence, number, text) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (store, file, fence, number) DO NOTHING RETURNING id
@@ -95,7 +97,8 @@ def release_vector_file(key: VectorFileKey, until: float, attempts: int) -> Oper
 
     Of a job that is not owned any more, do nothing.
     """
-    yield sql(_RELEASE, *key, until, attempts)
+    for released in (yield sql(_RELEASE, *key, until, attempts)):
+        yield from discard_chunks(*released)
 
 
 def write_chunks(index: TextIndex, key: VectorFileKey, chunks: Sequence[TextChunk]) -> Operation[None]:

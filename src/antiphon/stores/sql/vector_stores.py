@@ -41,6 +41,10 @@ UPDATE vector_stores SET name = $3, metadata = $4, days = $5, expires = $6 WHERE
 _DUE = """
 SELECT tenant, id FROM vector_stores WHERE expired = 0 AND expires IS NOT NULL AND expires <= $1 LIMIT $2 {skip}
 """
+_BUMP = """
+UPDATE vector_stores SET version = 1 + CASE WHEN version < $3 THEN CAST($3 AS BIGINT) ELSE version END
+WHERE tenant = $1 AND id = $2 RETURNING version
+"""
 _DISCARD_ALL = """
 INSERT INTO vector_garbage (store, file, fence) SELECT store, file, {fence} FROM vector_files
 WHERE tenant = $1 AND store = $2 AND {fence} > 0 ON CONFLICT (store, file, fence) DO NOTHING
@@ -135,11 +139,9 @@ def find_version(now: float, tenant: str, store: str, lock: str = "") -> Operati
     return StoreVersion(*state)
 
 
-def bump_version(tenant: str, store: str) -> Operation[int]:
-    """Count a change of what a search finds, and return the new version."""
-    rows = yield sql(
-        "UPDATE vector_stores SET version = version + 1 WHERE tenant = $1 AND id = $2 RETURNING version", tenant, store
-    )
+def bump_version(tenant: str, store: str, fence: int = 0) -> Operation[int]:
+    """Count a change of what a search finds, and return the new version, which is greater than this fence."""
+    rows = yield sql(_BUMP, tenant, store, fence)
     return rows[0][0] if rows else 0
 
 
