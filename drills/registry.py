@@ -236,10 +236,10 @@ def _kill9(pick: SizeChoice) -> Drills:
 def _files(pick: SizeChoice) -> Drills:
     from drills.state.files import files, make_points
 
-    deletion = ["store.delete_file:before:2"]
+    points = ["store.delete_file:before:2", "store.write_chunks:after:2"]
     return {
-        "files-sqlite": lambda found: files("sqlite", pick(make_points(200), make_points(20), deletion), found),
-        "files-postgres": lambda found: files("postgres", pick(make_points(100), make_points(10), deletion), found),
+        "files-sqlite": lambda found: files("sqlite", pick(make_points(200), make_points(20), points), found),
+        "files-postgres": lambda found: files("postgres", pick(make_points(100), make_points(10), points), found),
     }
 
 

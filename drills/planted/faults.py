@@ -222,6 +222,14 @@ _FAULTS = (
         violation=r"has a row, but no content",
     ),
     PlantedFault(
+        name="chunks of a server that died are forgotten",
+        drills=("files-sqlite", "files-postgres"),
+        module="antiphon.stores.sql.vector_jobs",
+        old="            yield from discard_attempt(ROW, tenant, store, file)\n",
+        new="",
+        violation=r"chunks of no file after the sweep",
+    ),
+    PlantedFault(
         name="aborts are two seconds late",
         drills=("disconnects",),
         module="antiphon.transport.http.channel",
@@ -242,6 +250,6 @@ _FAULTS = (
 FAULTS = {fault.name: fault for fault in _FAULTS}
 
 
-def find_fault(drill: str) -> PlantedFault:
-    """Return the fault that this drill must find."""
-    return next(fault for fault in _FAULTS if drill in fault.drills)
+def find_faults(drill: str) -> list[PlantedFault]:
+    """Return the faults that this drill must find."""
+    return [fault for fault in _FAULTS if drill in fault.drills]

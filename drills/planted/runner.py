@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from drills.planted.faults import PlantedFault, find_fault
+from drills.planted.faults import PlantedFault, find_faults
 from drills.planted.import_hook import VARIABLE
 from drills.registry import load_drill, run_drill
 
@@ -35,21 +35,21 @@ class PlantedRun(Struct, frozen=True):
 
 
 def check_planted_faults(drills: Sequence[str]) -> int:
-    """Run these drills with their faults and print the results; returns the exit code."""
+    """Run these drills with each of their faults and print the results; returns the exit code."""
     missed = 0
-    for drill in drills:
-        run = run_with_fault(drill)
+    for drill, fault in [(name, fault) for name in drills for fault in find_faults(name)]:
+        run = run_with_fault(drill, fault)
         missed += not run.is_found
         sys.stdout.write(
-            f"{drill:22}{'found' if run.is_found else 'MISSED':8}{run.seconds:4.0f} s  {run.fault.name}: "
+            f"{drill:22}{'found' if run.is_found else 'MISSED':8}{run.seconds:4.0f} s  {fault.name}: "
             f"{len(run.violations)} violations\n{'' if run.is_found else run.output}"
         )
         sys.stdout.flush()
     return 1 if missed else 0
 
 
-def run_with_fault(drill: str) -> PlantedRun:
-    fault, began = find_fault(drill), time.monotonic()
+def run_with_fault(drill: str, fault: PlantedFault) -> PlantedRun:
+    began = time.monotonic()
     path = os.pathsep.join([*map(str, _SEARCH_PATH), *filter(None, [os.environ.get("PYTHONPATH")])])
     result = subprocess.run(
         [sys.executable, "-m", "drills.planted.runner", drill],

@@ -1,4 +1,5 @@
-"""SIGKILL while clients upload files, whole and in parts, complete such uploads, and delete files.
+"""SIGKILL while clients upload files, whole and in parts, complete such uploads, delete files, and index them in vector
+stores (`indexing.py`).
 
 Afterwards the next server is checked: every acknowledged file has its content, no file has a row without content, and a
 deleted file does not return. At the end the sweep leaves no content without a row, and none that is in use is gone.
@@ -13,23 +14,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from antiphon.service.persistence.store_maintenance import FileSweeper
 from antiphon.stores.registry import make_contents, make_store
-from drills.harness.client import DISCONNECT_ERRORS, Answer, Client, Form
+from drills.harness.client import DISCONNECT_ERRORS, Client, Form
 from drills.harness.findings import Figure, Findings
 from drills.harness.process import Process, Servers, open_servers
 from drills.harness.storage_locations import StorageKind, StorageLocation, open_storage
+from drills.state import indexing
+from drills.state.file_ledger import FileLedger
 
-CONFIG = {"shutdown_grace": 0.2, "log_level": "warning"}
+CONFIG = {"shutdown_grace": 0.2, "log_level": "warning", "lease_seconds": 1.0}
 _CLIENTS = 6
 _FILES = 40  # above this number, clients prefer to delete
-_MAX_BYTES = 3_000_000
 _MAX_PARTS = 4
 _KILL_SECONDS = 0.7  # until a kill at a random moment
 _POINT_SECONDS = 5.0  # the process is killed anyway if the point is not reached by then
-_METHODS = ("add_file", "delete_file", "create_upload", "add_part", "complete_upload")
+_METHODS = ("add_file", "delete_file", "create_upload", "add_part", "complete_upload", *indexing.METHODS)
 _TTL = 3600.0
 
 
@@ -55,67 +56,38 @@ async def files(kind: StorageKind | StorageLocation, points: Sequence[str], find
         findings.add_violations(f"a server wrote a traceback:\n{text}" for text in servers.tracebacks)
 
 
-class FileLedger:
-    """What clients know of the files."""
-
-    def __init__(self) -> None:
-        self.stored: dict[str, str] = {}  # id → digest
-        self.deleting: set[str] = set()  # requested, not acknowledged
-        self.deleted: set[str] = set()
-        self.completing: dict[str, tuple[list[str], str]] = {}  # upload → parts, digest; likewise
-        self.acknowledged = 0
-        self.problems: list[str] = []
-        self._repeated = [random.randbytes(size) for size in (1, 70_000, 1_200_000)]
-
-    def make_content(self) -> bytes:
-        """Return content, which sometimes is that of another file: they share it."""
-        if random.random() < 0.3:
-            return random.choice(self._repeated)
-        return random.randbytes(int(_MAX_BYTES ** random.random()))
-
-    def accept(self, answer: Answer) -> dict[str, Any]:
-        """Return the body of an answer. One with another status than 200 is a problem, and then EOFError is raised."""
-        if answer.status != 200:
-            self.problems.append(f"a request was answered with {answer.status}: {answer.body[:300]!r}")
-            raise EOFError
-        self.acknowledged += 1
-        return answer.json()
-
-
 Operation = Callable[[Client, FileLedger], Awaitable[None]]
 
 
 async def upload_file(client: Client, ledger: FileLedger) -> None:
-    content = ledger.make_content()
-    digest = hashlib.sha256(content).hexdigest()
-    form = Form(name="file", filename=digest, content=content, fields={"purpose": "user_data"})
-    ledger.stored[ledger.accept(await client.send("POST", "/v1/files", form))["id"]] = digest
+    name, content = ledger.make_content()
+    form = Form(name="file", filename=name, content=content, fields={"purpose": "user_data"})
+    ledger.stored[ledger.accept(await client.send("POST", "/v1/files", form))["id"]] = name
 
 
 async def upload_parts(client: Client, ledger: FileLedger) -> None:
-    content = ledger.make_content()
-    digest = hashlib.sha256(content).hexdigest()
-    body = {"bytes": len(content), "filename": digest, "mime_type": "text/plain", "purpose": "user_data"}
+    name, content = ledger.make_content()
+    body = {"bytes": len(content), "filename": name, "mime_type": "text/plain", "purpose": "user_data"}
     upload = ledger.accept(await client.post(body, "/v1/uploads"))["id"]
     size = len(content) // random.randint(1, _MAX_PARTS) + 1
     parts = []
     for start in range(0, len(content), size):
         form = Form(name="data", filename="part", content=content[start : start + size])
         parts.append(ledger.accept(await client.send("POST", f"/v1/uploads/{upload}/parts", form))["id"])
-    ledger.completing[upload] = (parts, digest)
+    ledger.completing[upload] = (parts, name)
     await complete_upload(client, ledger, upload)
 
 
 async def complete_upload(client: Client, ledger: FileLedger, upload: str) -> None:
-    parts, digest = ledger.completing[upload]
+    parts, name = ledger.completing[upload]
     completed = ledger.accept(await client.post({"part_ids": parts}, f"/v1/uploads/{upload}/complete"))
-    ledger.stored[completed["file"]["id"]] = digest
+    ledger.stored[completed["file"]["id"]] = name
     del ledger.completing[upload]
 
 
 async def delete_file(client: Client, ledger: FileLedger) -> None:
-    if candidates := [*(ledger.stored.keys() - ledger.deleting)]:
-        file_id = random.choice(candidates)
+    if unused := ledger.find_unused():
+        file_id = random.choice(unused)
         ledger.deleting.add(file_id)
         ledger.accept(await client.send("DELETE", f"/v1/files/{file_id}"))
         ledger.deleting.discard(file_id)
@@ -123,7 +95,17 @@ async def delete_file(client: Client, ledger: FileLedger) -> None:
         del ledger.stored[file_id]
 
 
-OPERATIONS: tuple[Operation, ...] = (upload_file, upload_parts, delete_file)
+OPERATIONS: dict[Operation, int] = {  # and how often each of them is done
+    upload_file: 4,
+    upload_parts: 4,
+    delete_file: 4,
+    indexing.attach_file: 4,
+    indexing.attach_batch: 2,
+    indexing.detach_file: 4,
+    indexing.search_file: 4,
+    indexing.create_store: 2,
+    indexing.delete_store: 1,
+}
 
 
 class FilesDrill:
@@ -150,11 +132,9 @@ class FilesDrill:
     async def _work(self, process: Process) -> None:
         with suppress(*DISCONNECT_ERRORS):
             while process.is_running:
-                is_full = len(self.ledger.stored) > _FILES
-                operation = random.choices(
-                    OPERATIONS, [2 if is_full and one is delete_file else 1 for one in OPERATIONS]
-                )
-                await operation[0](process.client, self.ledger)
+                weights = OPERATIONS | {delete_file: 8 if len(self.ledger.stored) > _FILES else 4}
+                [operation] = random.choices([*weights], [*weights.values()])
+                await operation(process.client, self.ledger)
 
     async def verify(self, process: Process) -> None:
         ledger, client = self.ledger, process.client
@@ -168,11 +148,12 @@ class FilesDrill:
             self._findings.add_violation(f"{file_id}, which was deleted, has returned")
         for file_id, digest in listed.items():
             await self._verify_content(client, file_id, ledger.stored.get(file_id, digest))
-        self._findings.add_violations(ledger.problems)
-        ledger.problems.clear()
         ledger.deleted |= ledger.deleting - listed.keys()
         ledger.deleting.clear()
         ledger.stored = listed
+        self._findings.add_violations(await indexing.verify_stores(client, ledger))
+        self._findings.add_violations(ledger.problems)
+        ledger.problems.clear()
 
     async def _verify_content(self, client: Client, file_id: str, digest: str) -> None:
         answer = await client.get(f"/v1/files/{file_id}/content")
@@ -183,17 +164,20 @@ class FilesDrill:
 
 
 async def _sweep(storage: StorageLocation, findings: Findings) -> list[str]:
-    """Sweep as a server would an hour later. Returns the content without a row that remains."""
+    """Sweep as a server would an hour later. Returns what remains without an owner."""
     store = make_store(storage.store, _TTL)
     await store.open()
     try:
         contents, now = make_contents(None, storage.store, store), time.time() + 1.0
         before = [key async for page in contents.list_keys(now) for key in page]
         findings.add_figure(Figure("swept", len(await store.find_unused(*before))))
-        await FileSweeper(store, contents).delete_unused(now)
+        sweeper = FileSweeper(store, contents)
+        await sweeper.delete_unused(now)
+        await sweeper.expire()
         remaining = [key async for page in contents.list_keys(now) for key in page]
         unused = [*await store.find_unused(*remaining), *(_list_folder(storage) - {*remaining})]
-        return [f"{key} is content without a row, after the sweep" for key in unused]
+        orphans = await indexing.find_orphans(store)
+        return [*(f"{key} is content without a row, after the sweep" for key in unused), *orphans]
     finally:
         await store.close()
 
