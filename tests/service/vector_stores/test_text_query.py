@@ -11,7 +11,8 @@ from antiphon.service.vector_stores.text_query import extract_words
     ("query", "words"),
     [
         ("How do otters sleep?", ["otters", "sleep"]),
-        ("to be or not to be", ["not"]),
+        ("to be or not to be", []),
+        ("which of them must not be between these", []),
         ("the of and", []),
         ("", []),
         ('" OR * NEAR(x y) text:*', ["near", "x", "y", "text"]),

@@ -7,13 +7,17 @@ from typing import Final
 _MAX_WORDS = 64
 _MAX_QUERY = 20_000  # characters of a query in which words are searched
 _TERM: Final = re.compile(r"[^\W_]{1,256}")
-# Words that are in so many texts that they hardly affect the order of hits, but take much of the time of a search.
-_STOP_WORDS: Final = frozenset({
-    *("a", "about", "an", "and", "are", "as", "at", "be", "been", "but", "by", "can", "could", "did", "do", "does"),
-    *("for", "from", "had", "has", "have", "how", "i", "if", "in", "into", "is", "it", "its", "of", "on", "or"),
-    *("should", "that", "the", "their", "there", "these", "they", "this", "to", "was", "were", "what", "when"),
-    *("where", "which", "who", "why", "will", "with", "would", "you", "your"),
-})  # fmt: skip
+# Words that say little about a text: those that PostgreSQL's text search ignores in English (the list of Snowball), so
+# that both databases search for the same words, and a few more verbs.
+_ENGLISH: Final = """
+    i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it
+    its itself they them their theirs themselves what which who whom this that these those am is are was were be been
+    being have has had having do does did doing a an the and but if or because as until while of at by for with about
+    against between into through during before after above below to from up down in out on off over under again further
+    then once here there when where why how all any both each few more most other some such no nor not only own same so
+    than too very s t can will just don should now could would may might must shall
+"""
+_STOP_WORDS: Final = frozenset(_ENGLISH.split())
 
 
 def extract_words(query: str) -> list[str]:
