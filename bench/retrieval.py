@@ -56,6 +56,9 @@ class Client:
         return [*self._pool.map(function, values)]
 
     def send(self, method: str, path: str, body: bytes = b"", kind: str = "application/json") -> Any:
+        return msgspec.json.decode(self.fetch(method, path, body, kind))
+
+    def fetch(self, method: str, path: str, body: bytes, kind: str = "application/json") -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=600)
         try:
             connection.request(method, f"/v1/{path}", body, {"Content-Type": kind})
@@ -65,7 +68,7 @@ class Client:
             connection.close()
         if answer.status != 200:
             raise RuntimeError(f"{method} {path}: {answer.status} {content[:500]!r}")
-        return msgspec.json.decode(content)
+        return content
 
     def post(self, path: str, body: object) -> Any:
         return self.send("POST", path, msgspec.json.encode(body))

@@ -1,5 +1,6 @@
 """Measures searches in vector stores: the latency in the server without the embedding of the query, recall compared
-with an exact search, and the quality on collections with judged queries through the HTTP API.
+with an exact search, the embedding of a query and chats while files are indexed, and the quality on collections with
+judged queries through the HTTP API.
 
 Chunks are drawn: their vectors lie around centres, and the words of their texts have the frequencies of a language.
 """
@@ -25,6 +26,7 @@ from antiphon.stores.base import Claim, FileQuota, FileRow
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.stores.vector_rows import IndexResult, NewVectorFile, TextChunk, VectorStoreRow
 from bench.harness.table import Row, render_table
+from bench.indexing import measure_indexing
 from bench.retrieval import measure_collection
 
 GOALS = {10_000: 15.0, 100_000: 40.0}  # milliseconds
@@ -158,6 +160,7 @@ async def _time_search(search: VectorSearch, store: str, query: str, **options: 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.search", description=__doc__)
     parser.add_argument("--chunks", default="10000,100000", help="sizes of drawn vector stores; empty: none")
+    parser.add_argument("--rounds", type=int, default=5, help="of chats without and with indexing; 0: none")
     parser.add_argument("--collection", type=Path, help="folder of collections, NAME.json.gz with docs, queries, qrels")
     parser.add_argument("--limit-documents", type=int, help="use only the first documents of each collection")
     parser.add_argument("--concurrency", type=int, default=4, help="uploads and searches at a time")
@@ -166,9 +169,11 @@ def main() -> int:
     rows = []
     for chunks in map(int, filter(None, arguments.chunks.split(","))):
         rows += asyncio.run(measure_latency(chunks))
+    if arguments.rounds:
+        rows += measure_indexing(arguments.rounds)
     for path in sorted(arguments.collection.glob("*.json.gz")) if arguments.collection else []:
         rows += measure_collection(path, arguments.limit_documents, arguments.concurrency)
-    sys.stdout.write(f"{render_table(rows, ['figure'])}\n")
+    sys.stdout.write(f"{render_table(rows, ['figure', 'baseline'])}\n")
     return 1 if arguments.check and any(row.misses_goal for row in rows) else 0
 
 
