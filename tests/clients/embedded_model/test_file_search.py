@@ -1,5 +1,6 @@
 """A real model and a real embedding model: a document is indexed and found by its meaning, and the answer quotes and
-cites it. The model is very small, so its answer is restricted to sentences of the document, of which it chooses one.
+cites it. The model is very small: of several sentences it chooses one only if its answer is restricted to them. One
+sentence it copies freely, whatever the number of threads, on which its other words depend.
 """
 
 import io
@@ -20,6 +21,7 @@ DOCUMENT = [
     "The keeper of the lighthouse is called Ragnhild, and she has two dogs.",
     "Visitors can climb the tower on every second Sunday in summer.",
 ]
+NOTE = "The library closes at seven in the evening, and on Fridays at four."
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +69,27 @@ def test_the_model_quotes_a_document_that_it_has_found_and_cites_it(client: Open
     (citation,) = part.annotations
     assert citation.type == "file_citation"
     assert (citation.file_id, citation.filename, citation.index) == (file.id, "lighthouse.txt", len(part.text))
+
+
+@pytest.mark.shows("E.16", "E.27")
+def test_the_model_quotes_a_note_in_its_own_answer_and_cites_it(client: OpenAI) -> None:
+    store = client.vector_stores.create(name="notes")
+    file = client.vector_stores.files.upload_and_poll(
+        vector_store_id=store.id, file=("note.txt", io.BytesIO(NOTE.encode()))
+    )
+    response = client.responses.create(
+        model=next(iter(client.models.list())).id,
+        input="When does the library close? Search, and quote the sentence.",
+        tools=[{"type": "file_search", "vector_store_ids": [store.id], "max_num_results": 3}],
+        tool_choice={"type": "file_search"},
+        max_tool_calls=1,
+        max_output_tokens=60,
+        temperature=0,
+    )
+    body = json.loads(response.to_json())
+    check_response(body)
+    search, message = body["output"]
+    assert (search["type"], search["status"], message["type"]) == ("file_search_call", "completed", "message")
+    (part,) = message["content"]
+    assert NOTE in part["text"]
+    assert {(one["type"], one["file_id"]) for one in part["annotations"]} == {("file_citation", file.id)}
