@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.cli.db import redact_password
+from antiphon.cli.terminal import redact_password
 from antiphon.stores.schema import load_migrations
 from tests.cli.process import run_antiphon
 from tests.support.server_process import run_server

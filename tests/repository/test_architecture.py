@@ -126,7 +126,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"filters"},
         {"parts", "shared_list", "tool_choice", "traces"},
     ],
-    "cli": [{"commands"}, {"bench", "doctor", "keys"}, {"terminal"}, {"chat", "db"}, {"client", "options"}],
+    "cli": [{"commands"}, {"bench", "doctor", "keys"}, {"chat", "db"}, {"client", "options", "terminal"}],
 }
 
 MAX_FOLDER_FILES = 20

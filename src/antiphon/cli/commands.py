@@ -1,16 +1,14 @@
 """The commands. A StartupError or RequestFailed is printed as one sentence with an exit code, never as a traceback."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version as installed
 
 import click
 
-from antiphon.cli.bench.command import bench
-from antiphon.cli.db import db
-from antiphon.cli.doctor.command import doctor
-from antiphon.cli.keys import keys
 from antiphon.cli.options import RELOAD_KEY, SettingsCommand, settings_by_name, settings_in_groups
 from antiphon.cli.terminal import ProgressBar, print_banner
 from antiphon.config import Config
@@ -55,6 +53,29 @@ CHAT = """Chat with a running server in the terminal.
 """
 
 
+# Modules of commands that import more than others need; each contains a command of the same name.
+LAZY_COMMANDS = {
+    "bench": "antiphon.cli.bench.command",
+    "db": "antiphon.cli.db",
+    "doctor": "antiphon.cli.doctor.command",
+    "keys": "antiphon.cli.keys",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a lazy command when it is used, or described by `--help`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *LAZY_COMMANDS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in LAZY_COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        command = getattr(import_module(LAZY_COMMANDS[cmd_name]), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
 def main() -> None:
     try:
         cli(prog_name="antiphon")
@@ -66,7 +87,9 @@ def main() -> None:
         sys.exit(UNANSWERED)
 
 
-@click.group(help=TOP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=LazyGroup, help=TOP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(installed("antiphon"), "--version", message="antiphon %(version)s")
 def cli() -> None:
     pass
@@ -75,8 +98,11 @@ def cli() -> None:
 @cli.command(cls=SettingsCommand, rows=[row for row in settings().values() if row.group != CLIENT], help=SERVE)
 @click.argument("first_model", metavar="[MODEL]", required=False)
 def serve(config: Config) -> None:
+    gc.disable()  # imports leave no garbage, and searching for it would take a tenth of the time to start
     from antiphon import wiring  # imported here: `antiphon chat` must not wait for the server's imports
 
+    gc.freeze()
+    gc.enable()
     wiring.serve(config, partial(print_banner, config), ProgressBar(), click.get_current_context().meta[RELOAD_KEY])
 
 
@@ -137,12 +163,6 @@ def pull(config: Config, model: str | None) -> None:
     if source is None:
         raise StartupError(f"Unknown model {model!r}; expected {' or '.join(KNOWN_MODELS)}.")
     click.echo(fetch_model(source, config.inference.cache_dir, ProgressBar(), verify=True))
-
-
-cli.add_command(db)
-cli.add_command(keys)
-cli.add_command(bench)
-cli.add_command(doctor)
 
 
 @cli.command()

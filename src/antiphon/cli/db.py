@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import click
 
 from antiphon.cli.options import SettingsCommand, settings_by_name
+from antiphon.cli.terminal import redact_password
 from antiphon.config import Config
 from antiphon.errors import StartupError, Unavailable
 from antiphon.stores.base import SchemaStatus
@@ -61,17 +61,6 @@ def backup(config: Config, target: Path) -> None:
     if kind != "sqlite":
         raise StartupError("Only SQLite stores can be copied; use pg_dump for PostgreSQL (see upgrades).")
     click.echo(f"{target}: {back_up(Path(path), target)} bytes.")
-
-
-def redact_password(location: str) -> str:
-    """Return the location without its password, in the user info or the query, for output."""
-    if "://" not in location:
-        return location
-    parts = urlsplit(location)
-    query = "&".join(pair for pair in parts.query.split("&") if "pass" not in pair.partition("=")[0].lower())
-    user = f"{parts.username}@" if parts.username else ""
-    netloc = user + parts.netloc.rpartition("@")[2] if parts.password else parts.netloc
-    return parts._replace(netloc=netloc, query=query).geturl()
 
 
 def run_with_store(config: Config, operation: Callable[[Store], Awaitable[T]], in_memory: str) -> T:

@@ -4,10 +4,10 @@ import logging
 import sys
 import time
 from importlib.metadata import version
+from urllib.parse import urlsplit
 
 import click
 
-from antiphon.cli.db import redact_password
 from antiphon.config import Config
 
 _log = logging.getLogger(__name__)
@@ -22,6 +22,17 @@ def print_banner(config: Config, address: str, models: list[str]) -> None:
         _log.info("listening", extra={"address": address, "models": models, "engines": engines, "store": store})
     else:
         click.echo(_render_banner(config, address, models, store), err=True)
+
+
+def redact_password(location: str) -> str:
+    """Return the location without its password, in the user info or the query, for output."""
+    if "://" not in location:
+        return location
+    parts = urlsplit(location)
+    query = "&".join(pair for pair in parts.query.split("&") if "pass" not in pair.partition("=")[0].lower())
+    user = f"{parts.username}@" if parts.username else ""
+    netloc = user + parts.netloc.rpartition("@")[2] if parts.password else parts.netloc
+    return parts._replace(netloc=netloc, query=query).geturl()
 
 
 def _render_banner(config: Config, url: str, models: list[str], store: str) -> str:

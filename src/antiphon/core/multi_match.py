@@ -6,6 +6,7 @@ in prompts are broken up with a zero-width space, which is removed again from wh
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -16,6 +17,17 @@ Tree = dict[str, "Tree"]  # by character; an empty tree is the end of a string
 
 _MIN_BRANCHES: Final = 4  # number of branches from which a lookahead for their first characters pays off
 _WINDOW_CHARS: Final = 32 * 1024  # searched per step: a few milliseconds at most, so that other threads can run
+
+
+class _LazyPattern:
+    """Compiled for the first text that contains its first character, since that takes milliseconds."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    @cached_property
+    def compiled(self) -> re.Pattern[str]:
+        return re.compile(self._source)
 
 
 class MultiStringMatcher:
@@ -29,10 +41,10 @@ class MultiStringMatcher:
             branch = tree
             for char in text:
                 branch = branch.setdefault(char, {})
-        self._patterns = {first: re.compile(_start_pattern(first, subtree)) for first, subtree in tree.items()}
+        self._patterns = {first: _LazyPattern(_start_pattern(first, subtree)) for first, subtree in tree.items()}
 
     def has_match(self, text: str) -> bool:
-        return any(first in text and pattern.search(text) for first, pattern in self._patterns.items())
+        return any(first in text and pattern.compiled.search(text) for first, pattern in self._patterns.items())
 
     def find_starts(self, text: str) -> Iterator[int]:
         """Yield the start positions of all matches, unordered."""
@@ -40,7 +52,7 @@ class MultiStringMatcher:
             if first in text:
                 for start in range(0, len(text), _WINDOW_CHARS):
                     end = start + _WINDOW_CHARS
-                    found = pattern.finditer(text, start, end + self._longest)
+                    found = pattern.compiled.finditer(text, start, end + self._longest)
                     yield from [one.start() for one in found if one.start() < end]
 
     def insert_gaps(self, text: str) -> str:
@@ -59,7 +71,7 @@ class MultiStringMatcher:
     def replace_first_chars(self, text: str, replacement: str) -> str:
         """Replace the first character of each match."""
         for pattern in self._patterns.values():
-            text = pattern.sub(lambda _: replacement, text)
+            text = pattern.compiled.sub(lambda _: replacement, text)
         return text
 
 
@@ -77,10 +89,10 @@ def remove_gaps(text: str, previous: str = "") -> str:
 
 
 def _drop_redundant(strings: Iterable[str]) -> list[str]:
-    """Drop strings that start with another one: they are found with it."""
+    """Drop strings that start with another one, which precedes them in order: they are found with it."""
     needles: list[str] = []
-    for text in sorted({*strings} - {""}, key=len):
-        if not text.startswith(tuple(needles)):
+    for text in sorted({*strings} - {""}):
+        if not needles or not text.startswith(needles[-1]):
             needles.append(text)
     return needles
 

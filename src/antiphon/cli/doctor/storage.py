@@ -9,8 +9,8 @@ from pathlib import Path
 
 import apsw
 
-from antiphon.cli.db import redact_password
 from antiphon.cli.doctor.findings import Finding, format_bytes, ok, shorten, warning, wrong
+from antiphon.cli.terminal import redact_password
 from antiphon.config import Config
 from antiphon.errors import AntiphonError, StartupError
 from antiphon.stores.base import SchemaStatus
