@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -89,10 +90,11 @@ class Baseline(Struct, frozen=True):
 
 def list_mutants(area: str, path: Path, source: bytes) -> Iterator[Mutant]:
     """Yield all mutants of a file: changes within functions."""
+    starts = [0, *accumulate(map(len, source.splitlines(keepends=True)))]  # of the lines
     for statement, node in _walk_functions(ast.parse(source)):
         if (changed := _mutate(node)) is None:
             continue
-        begin, end = _find_range(node, source)
+        begin, end = _find_range(node, starts)
         before, after = source[begin:end].decode(), changed if isinstance(changed, str) else ast.unparse(changed)
         text = after if isinstance(node, ast.stmt) else f"({after})"
         mutated = source[:begin] + text.encode() + source[end:]
@@ -152,11 +154,8 @@ def _is_sequence(node: ast.expr) -> bool:
     return literal or isinstance(node, ast.JoinedStr | ast.List | ast.Tuple | ast.ListComp)
 
 
-def _find_range(node: ast.expr | ast.stmt, source: bytes) -> tuple[int, int]:
+def _find_range(node: ast.expr | ast.stmt, starts: list[int]) -> tuple[int, int]:
     """Return the byte offsets of a node; its columns are counted in UTF-8 bytes."""
-    starts = [0]
-    for line in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
     return starts[node.lineno - 1] + node.col_offset, starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
 
 
@@ -172,11 +171,14 @@ def draw_mutants(areas: Sequence[str], count: int, seed: int) -> list[Mutant]:
 
 
 class Sources:
-    """Copies of the source for the runs of tests, with compiled files: every run would compile everything again."""
+    """Copies of the source for the runs of tests, with compiled files: every run would compile everything again.
+
+    Compiled files of the checkout remain valid in a copy, since the times of their sources are kept.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._original = folder / "src"
-        shutil.copytree(PACKAGE.parent, self._original, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(PACKAGE.parent, self._original, ignore=shutil.ignore_patterns("*.pyc.*"))
         compileall.compile_dir(self._original, quiet=2)
 
     def measure(self, tests: str) -> Baseline:

@@ -11,10 +11,11 @@ import sys
 import tokenize
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -231,10 +232,14 @@ class Module:
         return self.path.name == "__init__.py"
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def imports(self) -> list[str]:
         """Imported dotted names anywhere in the file: at the top, in functions, under TYPE_CHECKING."""
         found: list[str] = []
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             match node:
                 case ast.Import():
                     found += [alias.name for alias in node.names]
@@ -248,12 +253,12 @@ class Module:
         return {name for name in map(_resolve, self.imports) if name} - {self.dotted}
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node
 
     def classes(self) -> Iterator[ast.ClassDef]:
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.ClassDef):
                 yield node
 
@@ -343,7 +348,7 @@ def test_only_packages_reexport_names() -> None:
     """`import X as X` in a module gives a name a second address, and hides where it is defined."""
     wrong = []
     for module in modules():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ImportFrom) and not module.is_package:
                 wrong += [f"{module}: {alias.name}" for alias in node.names if alias.asname == alias.name]
     assert not wrong, "\n".join(wrong)
@@ -392,13 +397,13 @@ def test_module_and_class_names_are_not_vague() -> None:
 
 
 def test_no_identifier_is_a_banned_word() -> None:
-    found = {(str(module), name) for module in modules() for name in _defined_names(module.tree)}
+    found = {(str(module), name) for module in modules() for name in _defined_names(module.nodes)}
     assert {(file, name) for file, name in found if name.strip("_").lower() in BANNED} == WIRE_NAMES
 
 
-def _defined_names(tree: ast.AST) -> Iterator[str]:
+def _defined_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the names of functions, classes, parameters, variables and attributes that a file defines."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.name
@@ -447,8 +452,12 @@ def test_tests_mirror_the_source() -> None:
 @cache
 def _covered_modules() -> frozenset[str]:
     """Modules that docstrings of test files name ("Covers `engines/gguf.py`"), and engines: a contract covers them."""
-    docstrings = [ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for path in TESTS.rglob("test_*.py")]
-    lists = [found for text in docstrings for found in re.findall(r"Covers ((?:`[\w/.]+`[,. \nand]*)+)", text)]
+    docstrings = [path.read_text("utf-8").split('"""', 2)[1:2] for path in TESTS.rglob("test_*.py")]
+    lists = [
+        found
+        for text in chain.from_iterable(docstrings)
+        for found in re.findall(r"Covers ((?:`[\w/.]+`[,. \nand]*)+)", text)
+    ]
     engines = [f"{target.partition(':')[0].partition('.')[2].replace('.', '/')}.py" for target in ENGINES.values()]
     return frozenset([*(name for names in lists for name in re.findall(r"`([\w/.]+)`", names)), *engines])
 
@@ -462,7 +471,7 @@ def test_only_config_reads_the_environment() -> None:
     readers = {
         str(module)
         for module in modules()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if (isinstance(node, ast.Attribute) and node.attr in names)
         or (isinstance(node, ast.ImportFrom) and node.module == "os" and names & {a.name for a in node.names})
     }
@@ -493,7 +502,7 @@ def test_few_modules_catch_every_exception() -> None:
     catchers = [
         str(module)
         for module in modules()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ExceptHandler) and _catches_all(node)
     ]
     assert {*catchers} == CATCH_ALL
@@ -509,7 +518,7 @@ def _catches_all(handler: ast.ExceptHandler) -> bool:
 
 def test_a_type_ignore_comment_has_a_code_and_a_reason() -> None:
     wrong = []
-    for module in modules():
+    for module in [one for one in modules() if "type: ignore" in one.source]:
         for token in tokenize.generate_tokens(io.StringIO(module.source).readline):
             ignored = token.type == tokenize.COMMENT and "type: ignore" in token.string
             if ignored and not re.search(r"type: ignore\[[a-z-]+(, ?[a-z-]+)*\]\s+(#|-)\s*\S", token.string):
@@ -577,7 +586,7 @@ def _registries() -> list[Module]:
 
 def _registered(registry: Module) -> list[str]:
     """Return every "module:name" in the file."""
-    strings = [node.value for node in ast.walk(registry.tree) if isinstance(node, ast.Constant)]
+    strings = [node.value for node in registry.nodes if isinstance(node, ast.Constant)]
     return [text for text in strings if isinstance(text, str) and re.fullmatch(r"antiphon[\w.]+:\w+", text)]
 
 
@@ -596,7 +605,7 @@ def test_every_plug_in_is_registered(part: str) -> None:
         f"{module.dotted}:{node.name}"
         for module in modules()
         if module.part == part and module.path.name != "base.py"
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ClassDef) and PLUGINS[part](node)
     }
     assert plugins - registered == set()

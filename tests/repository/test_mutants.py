@@ -113,6 +113,7 @@ def test_wrong_once():
 )
 def test_only_a_test_that_fails_twice_notices_a_mutant(text: str, found: str | None, tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text(text)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:schemathesis -p no:valkey")  # seconds to import
     failure = _find_steady_failure(str(tmp_path), _make_environment(PACKAGE.parent), 60)
     assert failure is None if found is None else failure is not None and failure.endswith(found)
 

@@ -1,6 +1,7 @@
 """Every new name on docs/development/renames.md exists in the source."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from tests.support.paths import DOCS, SRC
@@ -22,6 +23,7 @@ def test_every_new_name_on_the_page_of_renames_exists() -> None:
     assert [(name, module) for name, module in classes if name not in _list_names(PACKAGE / module)] == []
 
 
+@cache
 def _list_names(path: Path) -> set[str]:
     """Return the names that a module defines: classes, and types that are assigned to a name."""
     names: set[str] = set()
