@@ -245,7 +245,7 @@ async def test_counted_tokens_equal_the_input_tokens_of_the_model(engine: Engine
 async def test_a_second_turn_reuses_the_cached_prefix_of_the_first(engine: Engine) -> None:
     if engine.name not in CACHE_COUNTERS:
         pytest.skip(f"not applicable: {engine.name} does not report cached tokens")
-    long = "Tell me something long about the sea. " * 25  # vLLM caches blocks of 128 tokens on a CPU
+    long = "Tell me something long about the sea. " * 17  # vLLM caches blocks of 128 tokens on a CPU
     first = await run_generation(engine, long, max_tokens=3)
     second = await run_generation(engine, long, first.text, "And now?", max_tokens=1)
     assert second.chunks[-1].counts is not None

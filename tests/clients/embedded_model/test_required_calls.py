@@ -76,7 +76,7 @@ def model(embedded_client: OpenAI) -> str:
 
 @pytest.mark.shows("D.12", "D.13")
 def test_tool_choice_required_produces_valid_calls(embedded_client: OpenAI, model: str) -> None:
-    assert all(require_calls(embedded_client, model, INPUTS[:3], parallel_tool_calls=False))
+    assert all(require_calls(embedded_client, model, INPUTS[:2], parallel_tool_calls=False))
 
 
 @pytest.mark.shows("D.11", "D.12")

@@ -108,7 +108,7 @@ def test_the_json_object_format_returns_an_object(embedded_client: OpenAI, model
             model=model,
             input='Answer in JSON: {"ok": true}',
             temperature=0,
-            max_output_tokens=200,
+            max_output_tokens=40,
             text={"format": {"type": "json_object"}},
         )
     )
