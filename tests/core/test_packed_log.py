@@ -6,7 +6,7 @@ from contextlib import suppress
 from hashlib import sha256
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -66,7 +66,6 @@ def make_ended_emitter(*deltas: Delta, ending: ResponseEnding = ANY_ENDING[0]) -
     return emitter
 
 
-@settings(max_examples=200)
 @given(
     ending=st.sampled_from(ANY_ENDING), lists=any_delta_lists(), body=st.sampled_from(BODIES), obfuscates=st.booleans()
 )

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import (
@@ -44,7 +44,6 @@ from tests.oracles.fold import fold_events
 DIED = ResponseEnding(status="failed", error=ServerRestarted("The server that worked on this response died."))
 
 
-@settings(max_examples=200)
 @given(
     ending=st.sampled_from(ANY_ENDING), lists=any_delta_lists(), body=st.sampled_from(BODIES), obfuscates=st.booleans()
 )

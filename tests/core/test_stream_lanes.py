@@ -5,7 +5,7 @@ tasks.
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.stream_lanes import LaneLimits, StreamLanes
@@ -79,7 +79,6 @@ def test_cleared_lanes_start_no_waiting_task() -> None:
     assert [*one.finish(None)] == []
 
 
-@settings(max_examples=200)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([None, "a", "b", "c"])), max_size=60), st.integers(1, 4))
 def test_each_lane_runs_every_task_in_order(steps: list[tuple[bool, str | None]], running: int) -> None:
     one = make_lanes(max_running=running, max_waiting=100)

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from openai_harmony import HarmonyEncodingName, Role, StreamableParser, load_harmony_encoding  # type: ignore[import-untyped]
 
@@ -65,7 +65,6 @@ def parse_output(output: str | Sequence[int], prompt: str = PROMPTS[0], tools: b
     )
 
 
-@settings(max_examples=300)
 @given(
     output=ANY, sizes=st.lists(st.integers(1, 9), min_size=1, max_size=9), prompt=st.sampled_from(PROMPTS), finish=...
 )

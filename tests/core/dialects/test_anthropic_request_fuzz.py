@@ -5,7 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.dialects.anthropic_request import AnthropicRequest, read_count, read_message
@@ -101,7 +101,6 @@ def test_the_unchanged_body_is_valid() -> None:
     assert isinstance(read_message(json.dumps(FULL_BODY).encode(), Limits()), AnthropicRequest)
 
 
-@settings(max_examples=400)
 @given(st.lists(st.tuples(st.sampled_from(PATHS), ODD_VALUES), min_size=1, max_size=3), st.booleans())
 def test_a_changed_body_is_accepted_or_rejected(changes: list[tuple[tuple[Any, ...], Any]], counts: bool) -> None:
     body = deepcopy(FULL_BODY)

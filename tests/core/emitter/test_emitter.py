@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.deltas import (
@@ -253,7 +253,6 @@ def test_the_log_holds_the_fed_deltas_between_start_and_end() -> None:
     assert all(emitter.log)  # no logged list is empty
 
 
-@settings(max_examples=200)
 @given(lists=any_delta_lists(), ending=st.sampled_from(ENDINGS))
 def test_suppressed_events_change_neither_the_response_nor_the_log(
     lists: list[list[Delta]], ending: ResponseEnding
@@ -305,7 +304,6 @@ def test_a_call_with_the_key_of_an_open_call_closes_that_call() -> None:
     ]
 
 
-@settings(max_examples=200)
 @given(ending=st.sampled_from(ENDINGS), lists=any_delta_lists())
 def test_a_replaced_end_leaves_no_trace_of_the_first_end(ending: ResponseEnding, lists: list[list[Delta]]) -> None:
     response, error = make_response(), Unavailable("The store does not answer.", retry_after=1.0)
