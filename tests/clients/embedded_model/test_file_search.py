@@ -93,3 +93,17 @@ def test_the_model_quotes_a_note_in_its_own_answer_and_cites_it(client: OpenAI) 
     (part,) = message["content"]
     assert NOTE in part["text"]
     assert {(one["type"], one["file_id"]) for one in part["annotations"]} == {("file_citation", file.id)}
+
+
+@pytest.mark.shows("E5.13")
+def test_the_model_rewrites_the_query_of_a_search(client: OpenAI) -> None:
+    store = client.vector_stores.create(name="notes")
+    note = ("note.txt", io.BytesIO(NOTE.encode()))
+    client.vector_stores.files.upload_and_poll(vector_store_id=store.id, file=note)
+    question = "Hello! Could you please tell me at what time the library closes on Fridays?"
+    page = client.vector_stores.search(store.id, query=question, rewrite_query=True)
+    body = json.loads(page.to_json())
+    (query,) = body["search_query"]
+    assert query not in ("", question)
+    assert "\n" not in query
+    assert [hit["filename"] for hit in body["data"]] == ["note.txt"]

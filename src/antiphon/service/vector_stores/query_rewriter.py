@@ -12,6 +12,8 @@ from antiphon.core.dialects.dialect import PlainTextEmitter, PlainTextResult
 from antiphon.core.history.compaction import user_message
 from antiphon.errors import BadRequest, EngineFailed, NotFound, UnsupportedParameter
 from antiphon.protocol.decoding.codec import DecodedRequest
+from antiphon.protocol.types.items import Message
+from antiphon.protocol.types.parts import OutputText
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import ReasoningConfig
 from antiphon.service.completions import Completions
@@ -22,12 +24,16 @@ FIELD: Final = "rewrite_query"
 _SECONDS: Final = 30.0  # for all queries of a search
 _QUERY_TOKENS, _REASONING_TOKENS = 128, 1024  # output tokens; the second number for models that reason anyway
 _MAX_CHARS: Final = 1000  # of a query
-_INSTRUCTION: Final = (
-    "Rewrite the message below into one short query for a search engine: the names and words that a text with the "
-    "answer would contain, in the language of the message, without polite phrases. Do not answer it. Write nothing but "
-    "the query.\n\n<message>\n{}\n</message>"
+_INSTRUCTIONS: Final = (
+    "Turn each message of the user into a short query for a search engine. Keep its language and all names. Do not "
+    "answer it. Write nothing but the query."
 )
-_SENT: Final = frozenset({"model", "input", "max_output_tokens", "temperature", "reasoning"})
+_EXAMPLES: Final = (  # small models need them
+    ("Hello! Could you tell me how tall the Eiffel Tower is?", "height of the Eiffel Tower"),
+    ("I would like to know who invented the telephone, and when.", "inventor of the telephone, year"),
+    ("Which documents does my colleague need to rent a car in Spain?", "documents needed to rent a car in Spain"),
+)
+_SENT: Final = frozenset({"model", "input", "instructions", "max_output_tokens", "temperature", "reasoning"})
 
 
 class QueryRewriter:
@@ -92,15 +98,21 @@ class QueryRewriter:
 
 def _make_request(target: TaskTarget, query: str, reasoning: ReasoningConfig, tokens: int) -> CreateResponse:
     takes_temperature = "temperature" in target.capabilities.supported_fields
+    examples = [item for question, answer in _EXAMPLES for item in (user_message(question), _assistant_message(answer))]
     return CreateResponse(
         model=target.served.name,
-        input=[user_message(_INSTRUCTION.format(query))],
+        instructions=_INSTRUCTIONS,
+        input=[*examples, user_message(query)],
         tool_choice="none",
         temperature=0.0 if takes_temperature else None,
         max_output_tokens=tokens,
         reasoning=reasoning,
         store=False,
     )
+
+
+def _assistant_message(text: str) -> Message:
+    return Message(role="assistant", content=[OutputText(text=text)])
 
 
 def _extract_query(text: str) -> str:
