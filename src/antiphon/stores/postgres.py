@@ -39,12 +39,12 @@ _BOOT_SECONDS = 30.0  # time to wait for a server that is still starting
 
 class PostgresStore(Store):
     name = "postgresql"
-    _text_index = TsvectorIndex()
 
     def __init__(self, url: str, ttl: float, clock: Clock = time.time) -> None:
         super().__init__(ttl, clock)
         self.url = url
         self._pool = PostgresPool(url)
+        self._text_index = TsvectorIndex()
 
     async def open(self) -> None:
         async with _connect_at_startup(self.url) as connection:

@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from antiphon.stores.base import OwnershipLost
+from antiphon.stores.sql import text_index
 from antiphon.stores.sql.store import Store
 from antiphon.stores.vector_rows import FileCounts, IndexResult, StoredVectors, VectorFileKey
 from tests.stores.rows import TENANT, Clock, make_claim
@@ -274,6 +275,29 @@ async def test_text_is_found_by_the_stems_of_any_of_its_words_best_first(store: 
     assert min(scores) > 0
 
 
+async def test_a_rare_word_counts_more_than_a_common_one(store: Store, clock: Clock) -> None:
+    name, other = await create_vector_store(store, clock), await create_vector_store(store, clock)
+    texts = [f"fox number {n}" for n in range(20)]
+    await index_texts(store, clock, name, ["okapi number one", "fox fox fox", *texts])
+    await index_texts(store, clock, other, ["okapi number one"] * 50)
+    assert (await find_texts(store, name, "fox", "okapi"))[:2] == ["okapi number one", "fox fox fox"]
+
+
+async def test_the_best_of_many_chunks_with_common_words_are_found(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit, value in {"_MAX_RANKED": 40, "_MAX_CANDIDATES": 40, "_SAMPLED_CHUNKS": 50, "_LARGE_CHUNKS": 1}.items():
+        monkeypatch.setattr(text_index, limit, value)
+    name = await create_vector_store(store, clock)
+    assert await find_texts(store, name, "red") == []
+    texts = [f"red number {n}" for n in range(100)] + [f"blue number {n}" for n in range(100)]
+    best = ["red red blue", "red blue and others", "okapi"]
+    await index_texts(store, clock, name, texts + best)
+    assert (await find_texts(store, name, "red", "blue"))[:2] == best[:2]
+    assert (await find_texts(store, name, "red", "okapi"))[0] == "okapi"
+    assert len(await find_texts(store, name, "red", "green")) == 10
+
+
 @pytest.mark.parametrize("words", [["AND", "OR", "NOT", "NEAR"], ["text", "file"], ["ß", "²", "日本語"], ["a1", "1"]])
 async def test_no_word_is_an_operator(words: list[str], store: Store, clock: Clock) -> None:
     name = await create_vector_store(store, clock)
@@ -289,7 +313,7 @@ async def test_a_text_search_finds_the_best_of_the_files_that_are_allowed(
     others = [await index_texts(store, clock, name, ["fox fox fox"] * 5) for _ in range(3)]
     allowed = [await index_texts(store, clock, name, ["A fox is here with others."]) for _ in range(3)]
     for terms in (100, 0):  # the index is searched for the ids of files, or other files are skipped
-        monkeypatch.setattr("antiphon.stores.sql.vector_chunks._MAX_FILE_TERMS", terms)
+        monkeypatch.setattr("antiphon.stores.sql.text_index._MAX_FILE_TERMS", terms)
         found = await store.search_text(TENANT, name, ["fox"], 2, allowed)
         assert len(found) == 2
         assert {one.file for one in found} < {*allowed}

@@ -1,19 +1,32 @@
 """The text index of vector stores: words to the chunks that contain them, ranked within one vector store.
 
 SQLite has an FTS5 table for each vector store, ranked by BM25: in a shared table the statistics, and the time of a
-search, would depend on the data of other tenants. PostgreSQL has a tsvector in each chunk, ranked by ts_rank.
+search, would depend on the data of other tenants. PostgreSQL has a tsvector in each chunk, but no statistics of the
+words of one vector store: a sample tells how common they are, and the chunks with the rarest are ranked (`bm25.py`).
 
 A query is an OR of words. Words are letters and digits only, so that none is an operator. It can be restricted to
 chunks of a few files, whose ids are indexed like words, but do not count for the rank.
 """
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
 
 from antiphon.ids import is_id
+from antiphon.stores.sql.bm25 import rank_candidates
 from antiphon.stores.sql.operation import Operation, Rows, sql
 
-_MAX_RANKED = 5000  # chunks that a search ranks, unless more of them have the rarest of its words
+_MAX_RANKED = 5000  # chunks that a search ranks in SQLite, unless more of them have the rarest of its words
+_MAX_CANDIDATES = 1000  # chunks that a search ranks in PostgreSQL, where each takes longer
+_MAX_FILE_TERMS = 100  # of a query; with a filter that more files match, chunks of other files are skipped
+_SAMPLED_CHUNKS = 500
+_STATISTICS_SECONDS, _LARGE_CHUNKS = 60.0, 10_000  # for which a sample of so many chunks is used; of fewer, shorter
+_MAX_STATISTICS = 100  # samples in memory, of some thousand words each
 
 
 class TextIndex(ABC):
@@ -33,7 +46,9 @@ class TextIndex(ABC):
 
     @abstractmethod
     def search(self, store: str, words: Sequence[str], files: Sequence[str], limit: int) -> Operation[Rows]:
-        """Return the best chunks, of these files if there are any, and their scores; also those not visible yet."""
+        """Return the best chunks, of these files if there are any, and their scores, best first; also those that are
+        not visible yet, and some of other files if many are allowed.
+        """
 
 
 class FtsIndex(TextIndex):
@@ -65,7 +80,7 @@ class FtsIndex(TextIndex):
         rare = yield from self._find_rare(table, words)
         if len(rare) < len(words):
             query += f" AND text: ({_join_quoted(rare)})"
-        if files:
+        if files and len(files) <= _MAX_FILE_TERMS:
             query += f" AND file: ({_join_quoted([_to_term(file) for file in files])})"
         # FTS5 multiplies BM25 by −1, so that the best come first.
         text = f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH $1 ORDER BY rank LIMIT $2"
@@ -81,29 +96,109 @@ class FtsIndex(TextIndex):
         text = f"SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH $1 LIMIT $2)"
         for term in words:
             counts[term] = (yield sql(text, f'text: "{term}"', _MAX_RANKED))[0][0]
-        rare = sorted(words, key=lambda term: counts[term])
-        while len(rare) > 1 and sum(counts[term] for term in rare) > _MAX_RANKED:
-            rare.pop()
-        return rare
+        return _take_rarest(counts, _MAX_RANKED)
+
+
+class WordStatistics(Struct, frozen=True):
+    """How many chunks a vector store has, and in how many a word is, estimated from a sample of them."""
+
+    chunks: int
+    until: float  # monotonic time
+    words: Mapping[str, int] = {}  # lexemes, and in how many chunks of the sample they are
+
+    def estimate(self, lexeme: str) -> float:
+        found = self.words.get(lexeme, 0.5)
+        return found * max(self.chunks / _SAMPLED_CHUNKS, 1.0)
 
 
 class TsvectorIndex(TextIndex):
     """A column that PostgreSQL generates from the text."""
 
+    def __init__(self) -> None:
+        self._statistics: OrderedDict[str, WordStatistics] = OrderedDict()
+
     def search(self, store: str, words: Sequence[str], files: Sequence[str], limit: int) -> Operation[Rows]:
-        # The expression makes PostgreSQL use the text index instead of reading all chunks of the store.
-        scope = f"{store} & ({_join_lexemes(files)})" if files else store
-        return (
-            yield sql(
-                "SELECT id, ts_rank(lexemes, words, 1) AS score FROM vector_chunks, to_tsquery('english', $2) AS words "
-                "WHERE lexemes @@ (CAST(CAST($3 AS text) AS tsquery) && words) AND store || '' = $1 "
-                "ORDER BY score DESC, id LIMIT $4",
-                store,
-                _join_lexemes(words),
-                scope,
-                limit,
-            )
-        )
+        statistics = yield from self._get_statistics(store)
+        lexemes = [lexeme for (lexeme,) in (yield sql(_TO_LEXEMES, [f"'{term}'" for term in words]))]
+        counts = {lexeme: statistics.estimate(lexeme.strip("'")) for lexeme in lexemes}
+        if not counts:
+            return []
+        rare, everything = _take_rarest(counts, _MAX_CANDIDATES), " | ".join(counts)
+        narrow = " | ".join(rare)
+        if counts[rare[0]] > _MAX_CANDIDATES and len(counts) > 1:
+            narrow = f"{rare[0]} & ({' | '.join(lexeme for lexeme in counts if lexeme != rare[0])})"
+        found: dict[int, tuple[Any, ...]] = {}
+        for query in dict.fromkeys([narrow, everything]):
+            found |= {row[0]: row for row in (yield from self._read_candidates(store, query, [*counts], files))}
+            if len(found) >= limit:
+                break
+        # All chunks with a rare word were read, unless there are too many.
+        is_complete = len(found) < _MAX_CANDIDATES
+        estimates = [None if lexeme in rare and is_complete else count for lexeme, count in counts.items()]
+        return [*rank_candidates([*found.values()], estimates, statistics.chunks)[:limit]]
+
+    def _get_statistics(self, store: str) -> Operation[WordStatistics]:
+        known = self._statistics.pop(store, None)
+        if known is None or known.until < time.monotonic():
+            known = yield from self._sample(store)
+        self._statistics[store] = known
+        if len(self._statistics) > _MAX_STATISTICS:
+            self._statistics.popitem(last=False)
+        return known
+
+    def _sample(self, store: str) -> Operation[WordStatistics]:
+        """Count the words of chunks at equal distances."""
+        attempts = yield sql(_ATTEMPTS, store)
+        chunks = sum(count for *_, count in attempts)
+        until = time.monotonic() + _STATISTICS_SECONDS * min(chunks / _LARGE_CHUNKS, 1.0)
+        if not chunks:
+            return WordStatistics(chunks, until)
+        keys = ((file, fence, first + n) for file, fence, first, count in attempts for n in range(count))
+        sampled = islice(keys, 0, None, max(chunks // _SAMPLED_CHUNKS, 1))
+        rows = yield sql(_COUNT_WORDS, store, *map(list, zip(*sampled, strict=True)))
+        return WordStatistics(chunks, until, dict(rows))
+
+    def _read_candidates(self, store: str, query: str, lexemes: Sequence[str], files: Sequence[str]) -> Operation[Rows]:
+        scope = f"{store} & ({query})"
+        if files and len(files) <= _MAX_FILE_TERMS:
+            names = " | ".join(f"'{file}'" for file in files)
+            scope += f" & ({names})"
+        ranks = ", ".join(_RANK.replace("{number}", str(number)) for number in range(5, 5 + len(lexemes)))
+        text = _CANDIDATES.replace("{ranks}", ranks)
+        return (yield sql(text, store, scope, _MAX_CANDIDATES, [*files], *lexemes))
+
+
+_TO_LEXEMES = """
+SELECT DISTINCT CAST(query AS text) FROM unnest(CAST($1 AS text[])) AS term, to_tsquery('english', term) AS query
+WHERE numnode(query) > 0
+"""
+_ATTEMPTS = "SELECT file, fence, MIN(number), COUNT(*) FROM vector_chunks WHERE store = $1 GROUP BY file, fence"
+_COUNT_WORDS = """
+SELECT lexeme, COUNT(*)
+FROM unnest(CAST($2 AS text[]), CAST($3 AS bigint[]), CAST($4 AS bigint[])) AS sampled (file, fence, number)
+    JOIN vector_chunks USING (file, fence, number), unnest(tsvector_to_array(lexemes)) AS lexeme
+WHERE store = $1 GROUP BY lexeme
+"""
+_TO_QUERY = "(SELECT CAST(CAST({value} AS text) AS tsquery))"  # evaluated once
+# `store || ''` makes PostgreSQL use the text index instead of reading all chunks of the store. The concatenation of
+# lexemes decompresses them once for all of their ranks.
+_CANDIDATES = f"""
+SELECT id, size, {{ranks}} FROM (
+    SELECT id, octet_length(text) AS size, lexemes || CAST('' AS tsvector) AS lexemes FROM vector_chunks
+    WHERE lexemes @@ {_TO_QUERY.format(value="$2")} AND store || '' = $1
+        AND (cardinality(CAST($4 AS text[])) = 0 OR file = ANY($4))
+    LIMIT $3
+) found
+"""
+_RANK = f"ts_rank('{{1, 1, 1, 1}}', lexemes, {_TO_QUERY.format(value='${number}')})"
+
+
+def _take_rarest(counts: Mapping[str, float], limit: int) -> list[str]:
+    """Return the rarest words, which together are in at most `limit` chunks; at least one."""
+    rare = sorted(counts, key=lambda term: counts[term])
+    while len(rare) > 1 and sum(counts[term] for term in rare) > limit:
+        rare.pop()
+    return rare
 
 
 def _name_table(store: str) -> str:
@@ -119,7 +214,3 @@ def _to_term(file: str) -> str:
 
 def _join_quoted(terms: Sequence[str]) -> str:
     return " OR ".join(f'"{term}"' for term in terms)
-
-
-def _join_lexemes(terms: Sequence[str]) -> str:
-    return " | ".join(f"'{term}'" for term in terms)

@@ -35,7 +35,6 @@ SELECT v.file, f.filename, v.attributes, v.changed
 FROM vector_files v JOIN files f ON f.tenant = v.tenant AND f.id = v.file
 WHERE v.tenant = $1 AND v.store = $2 AND v.visible > 0
 """
-_MAX_FILE_TERMS = 100  # of a query; with a filter that more files match, chunks of other files are skipped
 
 
 def page_chunks(tenant: str, store: str, file: str, start: int, limit: int) -> Operation[Page[str]]:
@@ -79,11 +78,10 @@ def search_text(
     index: TextIndex, tenant: str, store: str, words: Sequence[str], limit: int, files: Collection[str] | None = None
 ) -> Operation[list[FoundChunk]]:
     """Return the visible chunks, of these files if not None, that contain any of the words; the best ones first."""
-    terms = [*files] if files is not None and len(files) <= _MAX_FILE_TERMS else []
     count = limit
     has_index = yield sql("SELECT 1 FROM vector_stores WHERE tenant = $1 AND id = $2 AND expired = 0", tenant, store)
     while has_index and words and (files is None or files):
-        ranked = yield from index.search(store, words, terms, count)
+        ranked = yield from index.search(store, words, [*(files or ())], count)
         rows = yield from _select_in(_READ.replace("{column}", "1"), [chunk for chunk, _ in ranked], tenant, store)
         visible = {chunk: file for chunk, file, _ in rows}
         found = [
