@@ -22,8 +22,8 @@ def rank_candidates(
     _, sizes, *columns = zip(*rows, strict=True)
     found = [len(rows) - column.count(0.0) for column in columns]
     weights = [
-        _weight(own if known is None else max(own, known), chunks)
-        for own, known in zip(found, frequencies, strict=True)
+        _weight(own if count is None else max(own, count), chunks)
+        for own, count in zip(found, frequencies, strict=True)
     ]
     constant, slope = _K1 * (1 - _B), _K1 * _B * len(rows) / sum(sizes)
     scores = [(chunk, _score(ranks, weights, constant + slope * size)) for chunk, size, *ranks in rows]

@@ -23,6 +23,7 @@ from antiphon.stores.sql.operation import Operation, Rows, sql
 
 _MAX_RANKED = 5000  # chunks that a search ranks in SQLite, unless more of them have the rarest of its words
 _MAX_CANDIDATES = 1000  # chunks that a search ranks in PostgreSQL, where each takes longer
+_ENOUGH = 10  # of them; for fewer, those with common words are ranked too
 _MAX_FILE_TERMS = 100  # of a query; with a filter that more files match, chunks of other files are skipped
 _SAMPLED_CHUNKS = 500
 _STATISTICS_SECONDS, _LARGE_CHUNKS = 60.0, 10_000  # for which a sample of so many chunks is used; of fewer, shorter
@@ -104,11 +105,10 @@ class WordStatistics(Struct, frozen=True):
 
     chunks: int
     until: float  # monotonic time
-    words: Mapping[str, int] = {}  # lexemes, and in how many chunks of the sample they are
+    words: Mapping[str, int] = {}  # lexemes, and in how many chunks of the sample they are, if in several
 
     def estimate(self, lexeme: str) -> float:
-        found = self.words.get(lexeme, 0.5)
-        return found * max(self.chunks / _SAMPLED_CHUNKS, 1.0)
+        return self.words.get(lexeme, 1) * max(self.chunks / _SAMPLED_CHUNKS, 1.0)
 
 
 class TsvectorIndex(TextIndex):
@@ -123,28 +123,29 @@ class TsvectorIndex(TextIndex):
         counts = {lexeme: statistics.estimate(lexeme.strip("'")) for lexeme in lexemes}
         if not counts:
             return []
-        rare, everything = _take_rarest(counts, _MAX_CANDIDATES), " | ".join(counts)
-        narrow = " | ".join(rare)
-        if counts[rare[0]] > _MAX_CANDIDATES and len(counts) > 1:
-            narrow = f"{rare[0]} & ({' | '.join(lexeme for lexeme in counts if lexeme != rare[0])})"
+        rare = _take_rarest(counts, _MAX_CANDIDATES)
+        others = " | ".join(lexeme for lexeme in counts if lexeme not in rare)
+        has_rare = counts[rare[0]] <= _MAX_CANDIDATES
+        queries = [" | ".join(rare) if has_rare or not others else f"{rare[0]} & ({others})"]
+        queries += [f"{rare[0]} | {others}"] if others else []
         found: dict[int, tuple[Any, ...]] = {}
-        for query in dict.fromkeys([narrow, everything]):
+        for query in queries:
             found |= {row[0]: row for row in (yield from self._read_candidates(store, query, [*counts], files))}
-            if len(found) >= limit:
+            if len(found) >= min(limit, _ENOUGH):
                 break
         # All chunks with a rare word were read, unless there are too many.
-        is_complete = len(found) < _MAX_CANDIDATES
+        is_complete = has_rare and len(found) < _MAX_CANDIDATES
         estimates = [None if lexeme in rare and is_complete else count for lexeme, count in counts.items()]
         return [*rank_candidates([*found.values()], estimates, statistics.chunks)[:limit]]
 
     def _get_statistics(self, store: str) -> Operation[WordStatistics]:
-        known = self._statistics.pop(store, None)
-        if known is None or known.until < time.monotonic():
-            known = yield from self._sample(store)
-        self._statistics[store] = known
+        statistics = self._statistics.pop(store, None)
+        if statistics is None or statistics.until < time.monotonic():
+            statistics = yield from self._sample(store)
+        self._statistics[store] = statistics
         if len(self._statistics) > _MAX_STATISTICS:
             self._statistics.popitem(last=False)
-        return known
+        return statistics
 
     def _sample(self, store: str) -> Operation[WordStatistics]:
         """Count the words of chunks at equal distances."""
@@ -177,7 +178,7 @@ _COUNT_WORDS = """
 SELECT lexeme, COUNT(*)
 FROM unnest(CAST($2 AS text[]), CAST($3 AS bigint[]), CAST($4 AS bigint[])) AS sampled (file, fence, number)
     JOIN vector_chunks USING (file, fence, number), unnest(tsvector_to_array(lexemes)) AS lexeme
-WHERE store = $1 GROUP BY lexeme
+WHERE store = $1 GROUP BY lexeme HAVING COUNT(*) > 2
 """
 _TO_QUERY = "(SELECT CAST(CAST({value} AS text) AS tsquery))"  # evaluated once
 # `store || ''` makes PostgreSQL use the text index instead of reading all chunks of the store. The concatenation of
