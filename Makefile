@@ -46,7 +46,7 @@ bench: $(VENV)/.dev ## measure the server beside a bare server that sends the sa
 bench-peers: $(VENV)/.dev ## measure the server beside other gateways, with one fake engine (ARGS="--quick": one round; ARGS="--rows agent,varied-json": some rows)
 	@$(BIN)/python -m bench.peers $(ARGS)
 
-bench-search: $(VENV)/.dev ## measure searches in vector stores (ARGS="--collection DIR": also their quality on judged queries; ARGS="--chunks 10000": one size)
+bench-search: $(VENV)/.dev ## measure searches in vector stores (ARGS="--collection DIR": also their quality on judged queries; ARGS="--chunks 10000": one size; ARGS="--store postgresql://…")
 	@$(BIN)/python -m bench.search $(ARGS)
 
 test-engines: $(VENV)/.dev ## tests with a real vLLM and SGLang (VLLM=vllm://HOST:PORT or a folder, SGLANG likewise; GGUF=FILE: a model for tools)

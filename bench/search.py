@@ -23,7 +23,8 @@ from antiphon.core.file_search import SearchRequest
 from antiphon.ids import new_dashed_id, new_id
 from antiphon.service.vector_stores.search import VectorSearch
 from antiphon.stores.base import Claim, FileQuota, FileRow
-from antiphon.stores.sqlite import SqliteStore
+from antiphon.stores.postgres_vectors import build_indexes
+from antiphon.stores.registry import make_store
 from antiphon.stores.vector_rows import IndexResult, NewVectorFile, TextChunk, VectorStoreRow
 from bench.harness.table import Row, render_table
 from bench.indexing import measure_indexing
@@ -56,10 +57,10 @@ class FixedEmbedder:
 
 
 class Corpus:
-    """Drawn chunks, written to a store in a file."""
+    """Drawn chunks, written to a store."""
 
-    def __init__(self, path: str, chunks: int) -> None:
-        self.store = SqliteStore(path, ttl=3600.0)
+    def __init__(self, location: str, chunks: int) -> None:
+        self.store = make_store(location, 3600.0)
         self.name = new_id("vs")
         self._random, self._numpy = random.Random(1), np.random.default_rng(1)
         self._centres = self._numpy.normal(size=(chunks // _FILE_CHUNKS, _DIMENSIONS))
@@ -101,6 +102,11 @@ class Corpus:
         await self.store.write_chunks(job.key, chunks)
         await self.store.finish_vector_file(job.key, IndexResult(embedder=_MODEL, dimensions=_DIMENSIONS))
 
+    async def delete(self) -> None:
+        await self.store.delete_vector_store(_TENANT, self.name)
+        while await self.store.purge_vector_chunks(1000):
+            pass
+
     def _draw_words(self, count: int) -> list[str]:
         return self._random.choices(_WORDS, cum_weights=_FREQUENCIES, k=count)
 
@@ -122,9 +128,9 @@ def _to_unit(vectors: Any) -> Any:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-async def measure_latency(chunks: int) -> list[Row]:
+async def measure_latency(chunks: int, location: str | None = None) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        corpus, embedder = Corpus(f"{folder}/bench.db", chunks), FixedEmbedder()
+        corpus, embedder = Corpus(location or f"{folder}/bench.db", chunks), FixedEmbedder()
         await corpus.store.open()
         await corpus.write()
         queries = [corpus.draw_query() for _ in range(_SEARCHES)]
@@ -132,6 +138,11 @@ async def measure_latency(chunks: int) -> list[Row]:
         search = VectorSearch(corpus.store, embedder)
         load = (await _time_search(search, corpus.name, queries[0][0]))[0]
         rows = [Row(name=f"{chunks:,} chunks, first search, which loads the index: ms", figures=(load,))]
+        if location and corpus.store.has_points:
+            start = time.perf_counter()
+            await build_indexes(location)
+            taken = time.perf_counter() - start
+            rows.append(Row(name=f"{chunks:,} chunks, HNSW index if there are enough: seconds", figures=(taken,)))
         for name, options in KINDS.items():
             results = [await _time_search(search, corpus.name, text, **options) for text, _ in queries]
             times = [taken for taken, _ in results]
@@ -139,6 +150,7 @@ async def measure_latency(chunks: int) -> list[Row]:
             rows += [
                 Row(name=f"{chunks:,} chunks, {name}: median ms", figures=(median(times),), goal=goal),
                 Row(name=f"{chunks:,} chunks, {name}: p95 ms", figures=(quantiles(times, n=20)[-1],)),
+                Row(name=f"{chunks:,} chunks, {name}: minimum ms", figures=(min(times),)),
             ]
             if name == "by meaning":
                 found = [
@@ -146,6 +158,8 @@ async def measure_latency(chunks: int) -> list[Row]:
                 ]
                 recall = sum(map(len, found)) / (10 * len(queries))
                 rows.append(Row(name=f"{chunks:,} chunks: recall@10", figures=(recall,), goal=_RECALL, at_least=True))
+        if location:
+            await corpus.delete()
         await corpus.store.close()
     return rows
 
@@ -160,6 +174,7 @@ async def _time_search(search: VectorSearch, store: str, query: str, **options: 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.search", description=__doc__)
     parser.add_argument("--chunks", default="10000,100000", help="sizes of drawn vector stores; empty: none")
+    parser.add_argument("--store", help="as for `antiphon serve`, e.g. postgresql://…; default: a new SQLite file")
     parser.add_argument("--rounds", type=int, default=5, help="of chats without and with indexing; 0: none")
     parser.add_argument("--collection", type=Path, help="folder of collections, NAME.json.gz with docs, queries, qrels")
     parser.add_argument("--limit-documents", type=int, help="use only the first documents of each collection")
@@ -168,7 +183,7 @@ def main() -> int:
     arguments = parser.parse_args()
     rows = []
     for chunks in map(int, filter(None, arguments.chunks.split(","))):
-        rows += asyncio.run(measure_latency(chunks))
+        rows += asyncio.run(measure_latency(chunks, arguments.store))
     if arguments.rounds:
         rows += measure_indexing(arguments.rounds)
     for path in sorted(arguments.collection.glob("*.json.gz")) if arguments.collection else []:

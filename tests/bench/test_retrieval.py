@@ -23,4 +23,4 @@ async def test_a_drawn_store_is_searched_and_nothing_near_is_missed() -> None:
 
     figures = {row.name: row.figures[0] for row in await measure_latency(300)}
     assert figures["300 chunks: recall@10"] == 1.0
-    assert len(figures) == 8
+    assert len(figures) == 11

@@ -187,6 +187,7 @@ def test_postgresql_is_reported_with_its_version_and_fails_when_down(tmp_path: P
         code, findings = run_doctor(tmp_path, *FAKE, "--store", url)
         assert code == 0
         assert "PostgreSQL 1" in findings["store"][0]["text"]
+        assert "The next start creates the extension pgvector" in findings["store"][1]["text"]
         assert "empty" in findings["store"][0]["text"]
     code, findings = run_doctor(
         tmp_path, *FAKE, "--store", f"postgresql://me:{SECRET}@127.0.0.1:1/antiphon?password={SECRET}"

@@ -102,7 +102,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"registry"},
         {"live", "contents"},
         {
-            *("postgres", "postgres_pool", "writer_thread", "schema"),
+            *("postgres", "postgres_pool", "postgres_vectors", "writer_thread", "schema"),
             *("sqlite", "sqlite_connection", "sqlite_file"),
         },
         {"sql"},

@@ -8,12 +8,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from asyncpg import CannotConnectNowError
 from asyncpg.exceptions import UndefinedTableError
 from msgspec import Struct
 
+from antiphon.offload import BackgroundTasks
 from antiphon.stores import schema
 from antiphon.stores.base import RetentionBounds, SchemaStatus
 from antiphon.stores.postgres_pool import (
@@ -25,6 +26,7 @@ from antiphon.stores.postgres_pool import (
     drive,
     to_startup_error,
 )
+from antiphon.stores.postgres_vectors import build_indexes, describe_pgvector, open_pgvector, prepare_connection
 from antiphon.stores.sql.operation import Operation
 from antiphon.stores.sql.store import Clock, Store
 from antiphon.stores.sql.text_index import TsvectorIndex
@@ -45,13 +47,21 @@ class PostgresStore(Store):
         self.url = url
         self._pool = PostgresPool(url)
         self._text_index = TsvectorIndex()
+        self._builds = BackgroundTasks()
 
     async def open(self) -> None:
         async with _connect_at_startup(self.url) as connection:
             await _migrate(connection)
-            await self._pool.open()
+            self.has_points = await open_pgvector(connection)
+            await self._pool.open(prepare_connection if self.has_points else None)
+
+    def maintain_points(self) -> bool:
+        if self.has_points and not self._builds:
+            self._builds.start(build_indexes(self.url))
+        return self.has_points
 
     async def close(self) -> None:
+        await self._builds.close()
         await self._pool.close()
 
     def is_healthy(self) -> bool:
@@ -109,7 +119,9 @@ _SERVER_QUERY = """
 SELECT split_part(current_setting('server_version'), ' ', 1), current_setting('server_version_num')::int,
        pg_is_in_recovery(), COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false),
        current_setting('max_connections')::int,
-       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+       (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
+       (SELECT default_version FROM pg_available_extensions WHERE name = 'vector')
 """
 
 
@@ -122,11 +134,13 @@ class PostgresInfo(Struct, frozen=True):
     may_create: bool  # whether the user may create tables in the current schema
     connections: int  # max_connections, for all clients together
     used: int
+    vectors: str  # a sentence about how they are searched
     pool: int = MAX_CONNECTIONS  # maximum number of connections of one Antiphon process
 
 
 async def inspect_server(url: str) -> PostgresInfo:
     """Query the server. Raises StartupError if it cannot be reached."""
     async with _connect_at_startup(url) as connection:
-        rows = await connection.fetch(_SERVER_QUERY)
-    return PostgresInfo(*rows[0])
+        [row] = await connection.fetch(_SERVER_QUERY)
+    facts: list[Any] = [*row[:-2], describe_pgvector(row[-2], row[-1])]
+    return PostgresInfo(*facts)

@@ -15,7 +15,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import cache
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -127,9 +127,16 @@ class PostgresPool:
         self._running: set[asyncio.Task[Any]] = set()
         self.healthy = True
 
-    async def open(self) -> None:
+    async def open(self, prepare: Callable[[PostgresConnection], Awaitable[None]] | None = None) -> None:
+        """Open the pool. `prepare` is called with every connection first."""
+
+        async def init(connection: PostgresConnection) -> None:
+            await connection.execute(SETTINGS)
+            if prepare is not None:
+                await prepare(connection)
+
         self._pool = await asyncpg.create_pool(
-            self._url, min_size=1, max_size=MAX_CONNECTIONS, timeout=DEADLINE, init=_prepare, reset=_skip_reset
+            self._url, min_size=1, max_size=MAX_CONNECTIONS, timeout=DEADLINE, init=init, reset=_skip_reset
         )
 
     async def close(self) -> None:
@@ -235,14 +242,10 @@ async def _fetch_rows(connection: "PostgresConnection | PooledConnection", state
         raise TypeError(str(error)) from error
 
 
-async def _prepare(connection: PostgresConnection) -> None:
-    await connection.execute(SETTINGS)
-
-
 async def _skip_reset(connection: PostgresConnection) -> None:
     """Replace asyncpg's reset query: there is no session state to reset, and this saves a round trip."""
 
 
-@cache
+@lru_cache(1000)
 def _to_postgres(text: str) -> str:
     return text.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")

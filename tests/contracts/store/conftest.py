@@ -43,7 +43,7 @@ def database(postgres: Postgres) -> Iterator[str]:
 def truncate_after_use(postgres: Postgres, url: str) -> Iterator[str]:
     """Yield one database to all tests and empty it after each: creating a database takes longer than most tests."""
     yield url
-    postgres.run_sql(f"TRUNCATE {TABLES}", urlsplit(url).path.lstrip("/"))
+    postgres.run_sql(f"TRUNCATE {TABLES} CASCADE", urlsplit(url).path.lstrip("/"))
 
 
 @pytest.fixture

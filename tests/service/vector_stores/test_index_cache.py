@@ -1,4 +1,7 @@
-"""Indexes of vector stores in memory: what is loaded, updated and dropped."""
+"""Indexes of vector stores: what is loaded, updated and dropped.
+
+Covers `service/vector_stores/memory_index.py`.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,8 +11,9 @@ from typing import Any
 import pytest
 
 from antiphon.errors import UnknownVectorStore, VectorStoreExpired
-from antiphon.service.vector_stores import index_cache
+from antiphon.service.vector_stores import memory_index
 from antiphon.service.vector_stores.index_cache import IndexCache, StoreIndex
+from antiphon.service.vector_stores.memory_index import MemoryIndex
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.stores.vector_rows import IndexResult
 from tests.service.vector_stores.vectors import DIMENSIONS, embed_words
@@ -49,22 +53,28 @@ async def add_texts(store: SqliteStore, clock: Clock, name: str, *texts: str, em
     return await index_texts(store, clock, name, texts, vectors=vectors, embedder=embedder, dimensions=DIMENSIONS)
 
 
-def find_chunks(index: StoreIndex, query: str) -> set[int]:
-    return {*index.find_nearest(embed_words(query), 100, None)}
+async def find_chunks(index: StoreIndex, query: str) -> set[int]:
+    return {*await index.vectors.find_nearest(embed_words(query), None)}
+
+
+def count_vectors(index: StoreIndex) -> int:
+    """Return the number of vectors in memory, also of those that are not current."""
+    assert isinstance(index.vectors, MemoryIndex)
+    return len(index.vectors.bits)
 
 
 async def test_an_index_is_loaded_once_and_then_updated(
     store: CountingStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_cache, "_PAGE", 2)
+    monkeypatch.setattr(memory_index, "_PAGE", 2)
     name, cache = await create_vector_store(store, clock), IndexCache(store, MANY)
     await add_texts(store, clock, name, "one", "two", "three")
     first, again = await asyncio.gather(cache.get(TENANT, name), cache.get(TENANT, name))
     assert again is first
-    assert (len(first.bits), store.loaded) == (3, 3)
+    assert (count_vectors(first), store.loaded) == (3, 3)
     file = await add_texts(store, clock, name, "four")
     updated = await cache.get(TENANT, name)
-    assert (len(updated.bits), store.loaded, len(first.bits)) == (4, 4, 3)
+    assert (count_vectors(updated), store.loaded, count_vectors(first)) == (4, 4, 3)
     assert file in updated.files
     assert await cache.get(TENANT, name) is updated
 
@@ -82,7 +92,7 @@ async def test_a_change_by_another_process_is_seen(store: CountingStore, clock: 
     await other.remove_vector_file(TENANT, name, kept)
     index = await cache.get(TENANT, name)
     assert [*index.files] == [added]
-    assert len(find_chunks(index, "otters")) == 1
+    assert len(await find_chunks(index, "otters")) == 1
     await other.close()
 
 
@@ -91,26 +101,26 @@ async def test_vectors_of_removed_files_are_masked_and_dropped_once_they_are_the
 ) -> None:
     name, cache = await create_vector_store(store, clock), IndexCache(store, MANY)
     files = [await add_texts(store, clock, name, f"text {number}") for number in range(4)]
-    assert len((await cache.get(TENANT, name)).bits) == 4
+    assert count_vectors(await cache.get(TENANT, name)) == 4
     for file, bits in zip(files[:3], (4, 4, 4), strict=True):
         await store.remove_vector_file(TENANT, name, file)
         index = await cache.get(TENANT, name)
-        assert len(index.bits) == bits
-    assert len(find_chunks(index, "text")) == 1
+        assert count_vectors(index) == bits
+    assert len(await find_chunks(index, "text")) == 1
     files.append(await add_texts(store, clock, name, "text 4"))
     index = await cache.get(TENANT, name)
-    assert (len(index.bits), {*index.files}) == (2, {*files[3:]})
+    assert (count_vectors(index), {*index.files}) == (2, {*files[3:]})
 
 
 async def test_a_file_that_is_indexed_again_has_its_new_vectors_only(store: CountingStore, clock: Clock) -> None:
     name, cache = await create_vector_store(store, clock), IndexCache(store, MANY)
     file = await add_texts(store, clock, name, "old")
-    former = find_chunks(await cache.get(TENANT, name), "old")
+    former = await find_chunks(await cache.get(TENANT, name), "old")
     await store.add_vector_files(TENANT, name, [make_new_file(file)], None, 10)
     job = await claim_one(store, clock)
     await store.write_chunks(job.key, make_chunks(["new"], [[embed_words("new")]]))
     await store.finish_vector_file(job.key, IndexResult(embedder="embedder", dimensions=DIMENSIONS))
-    current = find_chunks(await cache.get(TENANT, name), "old")
+    current = await find_chunks(await cache.get(TENANT, name), "old")
     assert len(current) == 1
     assert current.isdisjoint(former)
 
@@ -121,7 +131,7 @@ async def test_vectors_of_another_embedder_are_never_mixed(store: CountingStore,
     await cache.get(TENANT, name)
     new = await add_texts(store, clock, name, "new", embedder="other")
     index = await cache.get(TENANT, name)
-    assert (index.state.embedder, len(index.bits), {*index.files}) == ("other", 1, {old, new})
+    assert (index.state.embedder, count_vectors(index), {*index.files}) == ("other", 1, {old, new})
 
 
 async def test_a_chunk_has_the_vectors_of_its_windows(store: CountingStore, clock: Clock) -> None:
@@ -129,8 +139,8 @@ async def test_a_chunk_has_the_vectors_of_its_windows(store: CountingStore, cloc
     windows = [embed_words("one"), embed_words("two")]
     await index_texts(store, clock, name, ["one two"], vectors=[windows], dimensions=DIMENSIONS)
     index = await cache.get(TENANT, name)
-    assert len(index.bits) == 2
-    assert len(find_chunks(index, "two")) == 1
+    assert count_vectors(index) == 2
+    assert len(await find_chunks(index, "two")) == 1
 
 
 async def test_the_indexes_that_were_not_used_for_longest_are_dropped(store: CountingStore, clock: Clock) -> None:

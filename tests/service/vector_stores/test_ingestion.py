@@ -5,6 +5,7 @@ Covers `service/vector_stores/file_indexer.py`.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from time import time
 from typing import Any
@@ -110,9 +111,15 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    async with run_bench("memory", tmp_path) as bench:
+        yield bench
+
+
+@asynccontextmanager
+async def run_bench(location: str, tmp_path: Path) -> AsyncIterator[Bench]:
     clock = Clock()
     clock.now = time()
-    store = make_store("memory", 1e9, clock)
+    store = make_store(location, 1e9, clock)
     await store.open()
     contents = FolderContents(tmp_path)
     await contents.open()
@@ -135,6 +142,16 @@ async def test_a_file_is_indexed_in_small_batches(bench: Bench) -> None:
     assert await bench.read(file_id) == TEXT
     assert len(engine.calls) > 1
     assert max(map(len, engine.calls)) <= 8
+
+
+@pytest.mark.needs("postgresql")
+async def test_vectors_are_copied_to_the_index_of_the_database(postgres_url: str, tmp_path: Path) -> None:
+    async with run_bench(postgres_url, tmp_path) as bench:
+        await bench.add()
+        await bench.index_all(bench.start_server(EmbeddingEngine()))
+        state = await bench.store.vector_store_version(TENANT, STORE)
+        [count] = (await bench.store.count_points(STORE, state.embedder)).values()
+        assert count > 1
 
 
 @pytest.mark.shows("E5.11")

@@ -110,6 +110,7 @@ async def _check_postgres(location: str, config: Config) -> AsyncIterator[Findin
         yield wrong(shorten(error), _CONNECT_REMEDY.format("--store"))
         return
     yield _assess_schema(f"{redact_password(config.storage.store_location)}, PostgreSQL {info.version}", schema)
+    yield ok(info.vectors)
     if info.number < _MIN_POSTGRES_VERSION:
         yield warning("This PostgreSQL is older than 14, the oldest supported version.", "Upgrade it.")
     if info.standby:

@@ -117,6 +117,7 @@ class FileSweeper:
             pass
         while await self._store.purge_vector_chunks(_PURGED_CHUNKS):
             pass
+        self._store.maintain_points()
 
     async def delete_unused(self, before: float) -> None:
         """Delete content that was written before a time and that no row refers to."""

@@ -17,6 +17,8 @@ from antiphon.errors import AntiphonError
 from antiphon.ids import new_id
 from antiphon.offload import BackgroundTasks, TimedEvent
 from antiphon.service.vector_stores.file_indexer import FileIndexer
+from antiphon.service.vector_stores.pgvector_index import PgvectorIndex
+from antiphon.service.vector_stores.vector_index import VectorSource
 from antiphon.stores.base import Claim, OwnershipLost
 from antiphon.stores.sql.store import Store
 from antiphon.stores.vector_rows import ClaimedVectorFile, IndexResult, VectorFileKey
@@ -103,7 +105,9 @@ class Ingestion:
     async def _index(self, claimed: ClaimedVectorFile) -> None:
         key, attempts = claimed.key, claimed.attempts
         try:
-            await self._store.finish_vector_file(key, await self._attempt(claimed))
+            result = await self._attempt(claimed)
+            await self._store.finish_vector_file(key, result)
+            await self._copy_vectors(key, result)
         except OwnershipLost:
             log.info("%s was removed from its vector store, or another server indexes it", key.file)
         except AntiphonError as error:
@@ -113,6 +117,13 @@ class Ingestion:
         except asyncio.CancelledError:
             await self._release(key, 0.0, attempts - 1)
             raise
+
+    async def _copy_vectors(self, key: VectorFileKey, result: IndexResult) -> None:
+        """Add vectors to the index of the database, if it has one, so that the next search does not have to."""
+        if self._store.has_points and result.dimensions:
+            source = VectorSource(self._store, key.tenant, key.store, result.embedder, result.dimensions)
+            with suppress(AntiphonError):
+                await PgvectorIndex(source).load()
 
     async def _attempt(self, claimed: ClaimedVectorFile) -> IndexResult:
         """Index a file. Raises what makes another attempt necessary; after the last one, the file has failed."""

@@ -1,7 +1,7 @@
 """Searches vector stores by meaning and by words.
 
-    query ─▶ embedder ─▶ sign bits in memory ─▶ candidates ─▶ their vectors ─▶ cosines ─┐
-      └────▶ words ────▶ text index ────────────────────────────────────────────────────┴▶ fused ranks ─▶ hits
+    query ─▶ embedder ─▶ index of vectors ─▶ candidates ─▶ their vectors ─▶ cosines ─┐
+      └────▶ words ────▶ text index ─────────────────────────────────────────────────┴▶ fused ranks ─▶ hits
 
 Filters select files before both searches. Several stores are ranked together, and several queries as well. A model may
 rank the best hits again.
@@ -23,15 +23,13 @@ from antiphon.service.vector_stores.filters import select_files
 from antiphon.service.vector_stores.index_cache import IndexCache, StoreIndex
 from antiphon.service.vector_stores.ranking import fuse, score_hits
 from antiphon.service.vector_stores.reranker import RERANKED, Reranker
-from antiphon.service.vector_stores.sign_bits import NUMBER_BYTES
+from antiphon.service.vector_stores.sign_bits import NUMBER_BYTES, make_sign_bits
 from antiphon.service.vector_stores.text_query import extract_words
 from antiphon.stores.sql.store import Store
 from antiphon.stores.vector_rows import FoundChunk
 
 MAX_INDEX_BYTES = 256 * 1024 * 1024
 _DEPTH = 100  # of each ranked list
-_MIN_CANDIDATES = 400  # vectors that are scored exactly: measured to find 98 % of the ten nearest
-_CANDIDATE_SHARE = 125  # of the vectors of a store, one in so many
 _SPARE = 2  # hits that are read for each one that is returned, since some may be the same or deleted meanwhile
 _POLL_SECONDS = 0.25
 # Work of comparing a file with the filters, and of scoring a chunk, in the unit of `run_sized`.
@@ -51,13 +49,7 @@ class SearchedStore(Struct, frozen=True):
 
     async def find_nearest(self, number: int) -> list[int]:
         """Return chunks that may be the nearest ones to a query."""
-        if not self.vectors:
-            return []
-        bits = self.index.bits
-        count = max(_MIN_CANDIDATES, len(bits) // _CANDIDATE_SHARE)
-        return await run_sized(
-            len(bits) * bits.vector_bytes, self.index.find_nearest, self.vectors[number], count, self.allowed
-        )
+        return await self.index.vectors.find_nearest(self.vectors[number], self.allowed) if self.vectors else []
 
     def make_hit(self, file: str, text: str) -> SearchHit:
         """Make a hit that has no score yet."""
@@ -98,6 +90,7 @@ class VectorSearch:
         self._embedder = embedder
         self._reranker = reranker
         self._cache = IndexCache(store, max_index_bytes)
+        self._bits = make_sign_bits()  # which score vectors
 
     async def check_store(self, tenant: str, store: str) -> None:
         """Raise UnknownVectorStore or VectorStoreExpired if a vector store cannot be searched."""
@@ -136,7 +129,7 @@ class VectorSearch:
         """Load the indexes, embed the queries, once for each model, and apply the filters."""
         indexes = {name: await self._cache.get(tenant, name) for name in dict.fromkeys(request.stores)}
         by_meaning = request.ranker == "none" or request.embedding_weight > 0
-        models = {index.state.embedder for index in indexes.values() if len(index.bits) and by_meaning}
+        models = {index.state.embedder for index in indexes.values() if index.vectors.embedded and by_meaning}
         vectors = {model: await self._embedder.embed(tenant, model, request.queries) for model in models}
         return [
             await _select(name, index, vectors.get(index.state.embedder, []), request.filters)
@@ -162,7 +155,7 @@ class VectorSearch:
             texts += found
             findings.stores |= dict.fromkeys([*nearest, *[one.chunk for one in found]], store)
             if store.vectors:
-                embedded = [one.chunk for one in found if one.file in store.index.embedded]
+                embedded = [one.chunk for one in found if one.file in store.index.vectors.embedded]
                 cosines |= await self._score(store, number, [*dict.fromkeys([*nearest, *embedded])])
         findings.add(request, cosines, texts)
 
@@ -171,7 +164,7 @@ class VectorSearch:
         query = store.vectors[number]
         stored = await self._store.read_vectors(chunks)
         vectors = {chunk: joined for chunk, joined in stored.items() if len(joined) % len(query) == 0}
-        scores = await run_sized(len(vectors) * _SCORE_BYTES, store.index.bits.score, query, [*vectors.values()])
+        scores = await run_sized(len(vectors) * _SCORE_BYTES, self._bits.score, query, [*vectors.values()])
         return dict(zip(vectors, scores, strict=True))
 
     async def _read_hits(self, tenant: str, findings: Findings, ranked: Sequence[int]) -> dict[int, SearchHit]:

@@ -32,6 +32,7 @@ from antiphon.stores.sql import (
     vector_chunks,
     vector_files,
     vector_jobs,
+    vector_points,
     vector_stores,
 )
 from antiphon.stores.sql.operation import Operation
@@ -75,6 +76,7 @@ class Store(ABC):
     """Persistent storage for all that is stored but the contents of files, on top of a driver's `_run`."""
 
     name: str
+    has_points = False  # whether the database has an index of vectors; set by `open`
     _text_index: TextIndex
 
     def __init__(self, ttl: float, clock: Clock = time.time) -> None:
@@ -95,6 +97,10 @@ class Store(ABC):
     @abstractmethod
     async def schema(self) -> SchemaStatus:
         """Read the schema version without opening or changing the store. A newer schema is not an error here."""
+
+    def maintain_points(self) -> bool:
+        """Begin to build what the index of vectors lacks, in the background. Returns whether there is such an index."""
+        return self.has_points
 
     @abstractmethod
     def _run(self, make: Callable[[], Operation[T]], *, write: bool) -> Awaitable[T]:
@@ -207,6 +213,9 @@ class Store(ABC):
     load_vectors = _method(vector_chunks.load_vectors, write=False)
     read_vectors = _method(vector_chunks.read_vectors, write=False)
     read_chunks = _method(vector_chunks.read_chunks, write=False)
+    add_points = _method(vector_points.add_points, write=True)
+    count_points = _method(vector_points.count_points, write=False)
+    find_points = _method(vector_points.find_points, write=True)  # with settings of the transaction
     search_text = _text_method(vector_chunks.search_text, write=False)
 
     add_api_key = _method(keys.add_api_key, write=True)

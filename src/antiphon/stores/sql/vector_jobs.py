@@ -140,7 +140,7 @@ def finish_vector_file(key: VectorFileKey, result: IndexResult) -> Operation[Non
         0 if failed else key.fence,
         version,
     )
-    if not failed:
+    if result.dimensions:  # it has vectors
         yield sql(_SET_EMBEDDER, key.tenant, key.store, result.embedder, result.dimensions)
 
 
