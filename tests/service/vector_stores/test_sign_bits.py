@@ -7,6 +7,7 @@ import random
 import struct
 import sys
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -70,22 +71,30 @@ def test_joined_vectors_are_scored_by_the_best(make_bits: MakeBits) -> None:
     assert make_bits().score(query, []) == []
 
 
-def exact_nearest(query: bytes, vectors: list[bytes], count: int) -> list[int]:
+def exact_nearest(query: bytes, vectors: list[bytes], count: int) -> set[int]:
     numbers = [struct.unpack(f"<{len(vector) // 2}e", vector) for vector in (query, *vectors)]
     cosines = [sum(a * b for a, b in zip(numbers[0], row, strict=True)) for row in numbers[1:]]
-    return sorted(range(len(vectors)), key=lambda number: -cosines[number])[:count]
+    return {*sorted(range(len(vectors)), key=lambda number: -cosines[number])[:count]}
+
+
+@cache  # takes seconds
+def draw_queries() -> tuple[list[bytes], list[tuple[bytes, set[int]]]]:
+    """Draw vectors, and queries with their ten nearest vectors."""
+    rng = random.Random(7)
+    vectors = draw_clustered(rng, 3000, 384)
+    queries = [draw_near(rng, vector) for vector in rng.sample(vectors, 10)]
+    return vectors, [(query, exact_nearest(query, vectors, 10)) for query in queries]
 
 
 def test_candidates_contain_the_ten_nearest_of_seeded_vectors(make_bits: MakeBits) -> None:
-    rng = random.Random(7)
-    vectors = draw_clustered(rng, 3000, 384)
+    vectors, queries = draw_queries()
     bits = fill(make_bits(), vectors)
     found = 0
-    for query in [draw_near(rng, vector) for vector in rng.sample(vectors, 10)]:
+    for query, nearest in queries:
         candidates = [*bits.find_nearest(query, 400, b"\1")]
         scores = bits.score(query, [vectors[number] for number in candidates])
         best = {number for _, number in sorted(zip(scores, candidates, strict=True), reverse=True)[:10]}
-        found += len(best.intersection(exact_nearest(query, vectors, 10)))
+        found += len(best & nearest)
     assert found / 100 >= 0.98
 
 
