@@ -1,10 +1,9 @@
-"""The documentation pages about operating Antiphon name only files, sections and drills that exist."""
+"""The documentation pages about operating Antiphon name only files and sections that exist."""
 
 import re
 
 import pytest
 
-from drills.registry import build_drills
 from tests.support.paths import ROOT
 
 PAGES = ("deployment", "sizing", "upgrades", "security")
@@ -21,13 +20,6 @@ def test_every_mentioned_file_and_page_exists(page: str) -> None:
     }
     linked = {f"docs/{name}" for name in re.findall(r"\]\(([a-z-]+\.md)", read_page(page))}
     assert [name for name in sorted(named | linked) if not (ROOT / name).exists()] == []
-
-
-def test_every_mentioned_drill_exists() -> None:
-    commands = re.findall(r'make drills ARGS=(?:"([^"]+)"|([\w-]+))', read_page("security"))
-    named = {name for both in commands for name in "".join(both).split()}
-    assert named
-    assert named <= build_drills("quick").keys()
 
 
 @pytest.mark.parametrize("page", PAGES)

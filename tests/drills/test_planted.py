@@ -2,6 +2,7 @@
 expensive for every test run too.
 """
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from drills.disk.bad_disk import can_trace
 from drills.planted.faults import FAULTS, PlantedFault, find_faults
 from drills.planted.runner import run_with_fault
 from drills.registry import build_drills
+from tests.support.paths import DOCS
 
 # Drills that find their faults with little work: each takes two to four seconds of CPU time.
 CHEAP = (
@@ -29,6 +31,13 @@ def _read_module(fault: PlantedFault) -> str:
 
 def test_every_drill_has_a_fault() -> None:
     assert {drill for fault in FAULTS.values() for drill in fault.drills} == {*build_drills("full")}
+
+
+def test_every_drill_on_the_page_about_security_exists() -> None:
+    commands = re.findall(r'make drills ARGS=(?:"([^"]+)"|([\w-]+))', (DOCS / "security.md").read_text("utf-8"))
+    named = {name for both in commands for name in "".join(both).split()}
+    assert named
+    assert named <= build_drills("quick").keys()
 
 
 @pytest.mark.parametrize("name", FAULTS)
