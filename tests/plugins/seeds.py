@@ -13,7 +13,7 @@ BASE = int(os.environ.get("TEST_SEED") or 0)
 
 # Examples are limited and have no deadline of their own, since the machine may be busy; pytest-timeout limits each
 # test.
-settings.register_profile("here", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("here", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("here"), derandomize=True, print_blob=True)
 # Hypothesis itself pins the examples if it detects a CI, where `make test-seeds` runs too. There is no database: a
 # failure of an earlier run would hide which seed leads to it.
