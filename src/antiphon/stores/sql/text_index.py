@@ -22,7 +22,7 @@ from antiphon.stores.sql.bm25 import rank_candidates
 from antiphon.stores.sql.operation import Operation, Rows, sql
 
 _MAX_RANKED = 5000  # chunks that a search ranks in SQLite, unless more of them have the rarest of its words
-_MAX_CANDIDATES = 1000  # chunks that a search ranks in PostgreSQL, where each takes longer
+_MAX_CANDIDATES = 500  # chunks that a search ranks in PostgreSQL, where each takes longer
 _ENOUGH = 10  # of them; for fewer, those with common words are ranked too
 _MAX_FILE_TERMS = 100  # of a query; with a filter that more files match, chunks of other files are skipped
 _SAMPLED_CHUNKS = 500
