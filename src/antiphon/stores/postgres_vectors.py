@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _MIN_VERSION = (0, 8)  # the first with iterative scans
 _MAX_HNSW_DIMENSIONS = 4000
 _BUILD_LOCK = 0x616E7470  # "antp" in ASCII; any number that no other application locks in this database
-_BUILD_SECONDS = 4 * 3600.0
+_OPEN_SECONDS, _BUILD_SECONDS = 60.0, 4 * 3600.0
 _REFUSALS = (pg.FeatureNotSupportedError, pg.UndefinedFileError, pg.InsufficientPrivilegeError)
 _INSTALLED = """
 SELECT extversion, to_regtype('halfvec') IS NOT NULL, EXISTS (
@@ -47,14 +47,14 @@ WHERE indrelid = to_regclass('vector_points') AND relname LIKE 'hnsw%'
 async def open_pgvector(connection: PostgresConnection) -> bool:
     """Create the extension and its tables if they are missing. Returns whether the server has them."""
     try:
-        await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        await connection.execute("CREATE EXTENSION IF NOT EXISTS vector", timeout=_OPEN_SECONDS)
         [(version, has_type, has_table)] = await connection.fetch(_INSTALLED)
         if not _is_recent(version) or not has_type:
             log.info("vectors are searched in memory: pgvector %s is too old, or not in the search_path", version)
             return False
         if not has_table:  # also after the extension was removed with its columns
             async with connection.transaction():
-                await connection.execute(POINT_TABLES)
+                await connection.execute(POINT_TABLES, timeout=_OPEN_SECONDS)
     except _REFUSALS as error:
         log.info("vectors are searched in memory, without pgvector: %s", error)
         return False

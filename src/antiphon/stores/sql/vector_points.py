@@ -65,7 +65,8 @@ ORDER BY (embedding <#> CAST($3 AS halfvec)) + 0 LIMIT $4
 # all vectors instead if the planner expects few of these files.
 _SCAN_SETTINGS = """
 SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '200', true),
-    set_config('hnsw.max_scan_tuples', '100000', true), set_config('enable_sort', 'off', true)
+    set_config('hnsw.max_scan_tuples', '100000', true), set_config('hnsw.scan_mem_multiplier', '8', true),
+    set_config('enable_sort', 'off', true)
 """
 # The condition of the index has to be in the text for PostgreSQL to use it.
 _NEAREST = """
