@@ -95,14 +95,16 @@ class FolderContents:
 
 
 async def _run_to_end(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a function in a thread, and wait for its end also if the task is cancelled: until then its descriptor must
-    not be closed, because the number could be that of another file already.
+    """Run a function in a thread, and wait for its end also if the task is cancelled, however often: until then its
+    descriptor must not be closed, because the number could be that of another file already.
     """
     job = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     try:
         return await asyncio.shield(job)
     except asyncio.CancelledError:
-        await asyncio.wait([job])
+        while not job.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([job])
         raise
 
 
