@@ -155,6 +155,9 @@ class UnknownVectorStore(NotFound, code="vector_store_not_found"):
         super().__init__(f"There is no vector store {store_id[:64]!r}.", param="vector_store_id")
 
 
+class UnknownContainer(NotFound, code="container_not_found"): ...
+
+
 class MethodNotAllowed(AntiphonError, status=405, type="invalid_request_error"):
     """`allow` lists the methods."""
 
@@ -205,6 +208,10 @@ class Unavailable(AntiphonError, status=503, type="service_unavailable", code="s
 
 class VectorStoreTimeout(Unavailable, code="vector_store_timeout"):
     """Files of a store are still being indexed. The code is OpenAI's."""
+
+
+class SandboxUnavailable(Unavailable, code="sandbox_unavailable"):
+    """Code is not run on this server, its kernel offers no sandbox, or the sandbox process fails."""
 
 
 # Failures of the server: status 500.

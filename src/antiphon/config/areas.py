@@ -331,6 +331,9 @@ class VectorSettings(Struct, frozen=True, kw_only=True):
 UnservedTools = Literal["auto", "ignore", "refuse"]
 
 
+SandboxLevel = Literal["auto", "namespaces", "landlock", "none"]
+
+
 class ToolSettings(Struct, frozen=True, kw_only=True):
     """Tools, MCP servers, and outgoing connections."""
 
@@ -362,6 +365,20 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     vector_store_timeout: Annotated[
         Seconds, "Seconds that a response with file_search waits for files that are still being indexed."
     ] = 60.0
+    sandbox: Annotated[
+        SandboxLevel,
+        "How code that models write is confined (see sandbox): namespaces, landlock, the stronger of those that this"
+        " host allows (auto), or none: no code is run.",
+    ] = "auto"
+    sandbox_python: Annotated[
+        Name | None,
+        "Interpreter that runs this code, CPython 3.11 or newer, with the packages that it may import.",
+        "the server's",
+    ] = None
+    sandbox_folder: Annotated[
+        Path | None, "Folder for the files of containers, which are deleted with them.", "the system's temporary folder"
+    ] = None
+    sandbox_max_containers: Annotated[Count, "Maximum number of containers on this host."] = 64
     wait_for_tool_outputs: Annotated[
         bool, "Let streamed and background responses wait for client tool outputs without being requested to."
     ] = False

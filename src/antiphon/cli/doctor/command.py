@@ -104,5 +104,5 @@ def _load_checks() -> dict[str, Check]:
         "mcp": environment.check_mcp_servers,
         "watching": environment.check_observability,
         "limits": environment.check_open_files,
-        "sandbox": environment.report_sandbox,
+        "sandbox": environment.check_sandbox,
     }

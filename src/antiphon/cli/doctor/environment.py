@@ -4,11 +4,8 @@ The tools of MCP servers are listed, as by a request that names them.
 """
 
 import asyncio
-import ctypes
 import os
 import resource
-import shutil
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
@@ -22,9 +19,10 @@ from antiphon.cli.doctor.findings import Finding, ok, shorten, warning, wrong
 from antiphon.cli.terminal import join_names
 from antiphon.config import Config
 from antiphon.egress import EgressClient, EgressPolicy
-from antiphon.errors import AntiphonError, StartupError
+from antiphon.errors import AntiphonError, SandboxUnavailable, StartupError
 from antiphon.observe.logs import STDERR
 from antiphon.protocol.types.tools import McpTool
+from antiphon.sandbox.local import LocalSandbox, make_sandbox_settings
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.servers import make_mcp_settings
 from antiphon.transport.process.listening_sockets import bind_sockets
@@ -96,8 +94,6 @@ def _find_inodes(number: int) -> list[str]:
 
 _BASE_FILES = 128  # files for the store, logs, child processes and idle connections to engines
 _FILES_PER_RESPONSE = 2  # the client's connection, and one to an engine
-_SYS_LANDLOCK_CREATE_RULESET = 444  # system call number on all architectures
-_LANDLOCK_CREATE_RULESET_VERSION = 1
 
 
 def check_open_files(config: Config) -> Iterator[Finding]:
@@ -118,32 +114,24 @@ def check_open_files(config: Config) -> Iterator[Finding]:
     )
 
 
-def report_sandbox(config: Config) -> Iterator[Finding]:
-    """Report sandboxing mechanisms, for a future code interpreter: never a problem."""
-    available = []
-    if path := shutil.which("bwrap"):
-        available.append(f"bubblewrap ({path})")
-    if (version := _landlock_version()) is not None:
-        available.append(f"Landlock {version}")
-    if _has_user_namespaces():
-        available.append("user namespaces")
-    yield ok(f"Not used yet. Available: {', '.join(available) or 'none'}.")
-
-
-def _landlock_version() -> int | None:
-    """Return the Landlock ABI version of the kernel, or None."""
-    if not sys.platform.startswith("linux"):
-        return None
-    version: int = ctypes.CDLL(None, use_errno=True).syscall(
-        _SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _LANDLOCK_CREATE_RULESET_VERSION
-    )
-    return version if version > 0 else None
-
-
-def _has_user_namespaces() -> bool:
-    with suppress(OSError, ValueError):
-        return int(Path("/proc/sys/user/max_user_namespaces").read_text()) > 0 and os.path.exists("/proc/self/ns/user")
-    return False
+async def check_sandbox(config: Config) -> AsyncIterator[Finding]:
+    """Start a sandbox as a code interpreter would, and report its level and packages."""
+    settings = make_sandbox_settings(config)
+    if settings.level == "none":
+        yield ok("Code is not run on this server (--sandbox none).")
+        return
+    sandbox = LocalSandbox(settings)
+    try:
+        status = await sandbox.status()
+    except SandboxUnavailable as error:
+        yield warning(shorten(error), "See sandbox.md for what it needs; or choose --sandbox none.")
+        return
+    finally:
+        await sandbox.close()
+    packages = join_names([f"{name} {version}" for name, version in status.packages.items()]) or "no packages"
+    yield ok(f"Level {status.level}, Landlock {status.landlock}; Python {status.python} with {packages}.")
+    for level, reason in status.refused.items():
+        yield warning(f"The stronger level {level} is not available: {reason}.")
 
 
 _COLLECTOR_SECONDS = 3.0

@@ -1,0 +1,1 @@
+"""Runs untrusted code in containers: the client of the sandbox process, and the process itself."""

@@ -1,0 +1,113 @@
+"""A connection to the sandbox process: requests by number, each with its answers."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+from antiphon.errors import (
+    AntiphonError,
+    Busy,
+    InvalidValue,
+    NotFound,
+    SandboxUnavailable,
+    StorageLimitReached,
+    UnknownContainer,
+)
+from antiphon.sandbox.worker import frames
+
+_BUSY_SECONDS = 5.0
+LOST = "The sandbox process has ended."
+
+
+class SandboxConnection:
+    """Requests of one server process to the sandbox process."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._numbers = count(1)
+        self._answers: dict[int, asyncio.Queue[frames.Frame | None]] = {}
+        self._task = asyncio.get_running_loop().create_task(self._receive())
+
+    @property
+    def is_open(self) -> bool:
+        return not self._task.done()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        self._writer.close()
+        with suppress(asyncio.CancelledError, ConnectionError):
+            await self._task
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+    async def request(self, op: str, seconds: float, payload: bytes = b"", /, **arguments: Any) -> frames.Frame:
+        """Send a request and return its last answer. Raises AntiphonError, after some seconds at the latest."""
+        answers = self.stream(op, seconds, payload, **arguments)
+        try:
+            return [answer async for answer in answers][-1]
+        finally:
+            await answers.aclose()
+
+    async def stream(
+        self, op: str, seconds: float, payload: bytes = b"", /, **arguments: Any
+    ) -> AsyncGenerator[frames.Frame, None]:
+        """Send a request and yield all answers; the header of the last one has `end`."""
+        number = next(self._numbers)
+        queue: asyncio.Queue[frames.Frame | None] = asyncio.Queue()
+        self._answers[number] = queue
+        try:
+            async with asyncio.timeout(seconds):
+                self._send({"call": number, "op": op, **arguments}, payload)
+                while True:
+                    header, data = _check(await queue.get())
+                    yield header, data
+                    if "end" in header:
+                        return
+        except TimeoutError:
+            raise SandboxUnavailable(f"The sandbox did not answer within {seconds:g} s.")
+        finally:
+            del self._answers[number]
+
+    def _send(self, header: frames.Header, payload: bytes) -> None:
+        if not self.is_open:
+            raise SandboxUnavailable(LOST)
+        self._writer.write(frames.pack(header, payload))
+
+    async def _receive(self) -> None:
+        """Give answers to their requests until the connection ends; then all of them fail."""
+        try:
+            with suppress(frames.InvalidFrame):
+                while (frame := await frames.read(self._reader)) is not None:
+                    if (queue := self._answers.get(frame[0]["call"])) is not None:
+                        queue.put_nowait(frame)
+        finally:
+            for queue in self._answers.values():
+                queue.put_nowait(None)
+
+
+def _check(frame: frames.Frame | None) -> frames.Frame:
+    if frame is None:
+        raise SandboxUnavailable(LOST)
+    if "error" in frame[0]:
+        raise _make_error(frame[0]["error"], frame[0]["message"])
+    return frame
+
+
+def _make_error(code: str, message: str) -> AntiphonError:
+    """Return the error for a code of the protocol."""
+    text = f"{message[:1].upper()}{message[1:]}."
+    match code:
+        case "unknown_container":
+            return UnknownContainer(text)
+        case "too_many_containers":
+            return Busy(text, retry_after=_BUSY_SECONDS)
+        case "container_full":
+            return StorageLimitReached(text)
+        case "file_not_found":
+            return NotFound(text, param="path")
+        case "invalid_path" | "not_a_file":
+            return InvalidValue(text, param="path")
+    return SandboxUnavailable(f"The sandbox failed: {message}.")

@@ -1,0 +1,18 @@
+"""The program that runs as the sandbox process and as its zygote, with any interpreter: `python -I boot.py ROLE …`.
+
+Antiphon need not be installed for that interpreter, and its other modules cannot be imported: their package is replaced
+by an empty one, in the same folder.
+"""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+if __name__ == "__main__":
+    package = ModuleType("antiphon")
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+    sys.modules["antiphon"] = package
+
+    from antiphon.sandbox.worker.main import main
+
+    sys.exit(main(*sys.argv[1:]))

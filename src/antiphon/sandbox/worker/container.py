@@ -1,0 +1,351 @@
+"""A container in the sandbox process: its folders, its kernel, and the call that runs in it.
+
+Calls wait for each other in order. A kernel that ends, by itself or because it is killed, leaves the files; the next
+call gets a new one, and its result says that the variables are gone.
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from antiphon.sandbox.worker import frames, processes
+from antiphon.sandbox.worker.confinement import Confinement
+from antiphon.sandbox.worker.files import Folder, Stamp, remove_tree
+from antiphon.sandbox.worker.forking import StartFailed, ZygoteClient
+from antiphon.sandbox.worker.kernel import MAX_FIGURES
+
+Emit = Callable[[frames.Header, bytes], None]
+
+MAX_OUTPUT = 1024 * 1024  # bytes of stdout and stderr together that are kept for a call
+_READY_SECONDS = 20.0
+_TIMEOUT_GRACE = 0.5  # after the deadline of a call
+INTERRUPT_GRACE = 2.0  # after an interrupt
+_END_SECONDS = 5.0
+_IDLE_CPU_SECONDS = 20.0  # that processes may use between two calls
+_REPORT_SECONDS = 0.1
+_READ = 65536
+_MAX_DRAIN = 32  # reads after the end of a call: a process in the background may print without end
+
+
+@dataclass
+class Call:
+    """A call that is running."""
+
+    nonce: str
+    emit: Emit
+    done: "asyncio.Future[bool]"  # whether the code raised an exception
+    output: int = 0
+    dropped: int = 0
+    figures: int = 0
+    outcome: str = ""  # set by what ends the call early
+    cpu_limit: float = 0.0
+
+
+@dataclass
+class KernelProcess:
+    """A kernel, its guard, and the pipes to it."""
+
+    guard: int
+    pidfd: int
+    channel: socket.socket
+    pipes: dict[int, str]  # stdout, stderr
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    reason: str = ""  # why it was killed
+    code: int | None = None
+    cpu_base: float = 0.0
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, number)
+
+
+class Container:
+    def __init__(self, folder: str, spec: Confinement, max_files: int, zygote: ZygoteClient) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._max_files = max_files
+        self._zygote = zygote
+        self._lock = asyncio.Lock()
+        self._call: Call | None = None
+        self._lost = False  # a kernel with variables has ended
+        self._stamps: dict[str, Stamp] = {}
+        self._kernel: KernelProcess | None = None
+        self.is_stopped = False
+        _make_folders(folder, spec)
+        owner = os.geteuid() if spec.uid is None else spec.uid
+        self.data = Folder(spec.data, owner)
+        self._temporary = Folder(spec.temporary, owner)
+
+    @property
+    def uid(self) -> int | None:
+        return self._spec.uid
+
+    @property
+    def kernel(self) -> KernelProcess | None:
+        return self._kernel
+
+    @property
+    def is_running(self) -> bool:
+        return self._call is not None
+
+    async def start(self) -> None:
+        """Start a kernel unless there is one. Raises StartFailed."""
+        async with self._lock:
+            await self._start()
+
+    async def _start(self) -> None:
+        if self.is_stopped:
+            raise StartFailed("the container was stopped")
+        if self._kernel is not None and not self._kernel.ended.is_set():
+            return
+        if self._kernel is not None:
+            self._close_kernel()
+        for folder in (self.data, self._temporary):
+            folder.restore_mode()
+        kernel = await self._open_kernel()
+        ready = await _read_ready(kernel)
+        if ready != "":
+            kernel.signal(signal.SIGKILL)
+            self._close_kernel()
+            raise StartFailed(ready)
+        asyncio.get_running_loop().create_task(self._follow(kernel))
+
+    async def _open_kernel(self) -> KernelProcess:
+        loop = asyncio.get_running_loop()
+        own, other = socket.socketpair()
+        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
+        try:
+            guard, pidfd = await self._zygote.start_container(self._spec, [other.fileno(), pipes[0][1], pipes[1][1]])
+        except StartFailed:
+            own.close()
+            for reader_end, _ in pipes:
+                os.close(reader_end)
+            raise
+        finally:
+            other.close()
+            for _, writer_end in pipes:
+                os.close(writer_end)
+        own.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=own, limit=2 * frames.MAX_PAYLOAD)
+        names = {pipes[0][0]: "stdout", pipes[1][0]: "stderr"}
+        self._kernel = KernelProcess(guard, pidfd, own, names, reader, writer)
+        for number in names:
+            os.set_blocking(number, False)
+            loop.add_reader(number, self._read_output, self._kernel, number)
+        return self._kernel
+
+    async def run(self, code: bytes, seconds: float, cpu_seconds: float, emit: Emit) -> dict[str, Any]:
+        """Run code and return how it ended; output and figures are emitted meanwhile."""
+        async with self._lock:
+            await self._start()
+            kernel, restarted, self._lost = self._kernel, self._lost, False
+            assert kernel is not None
+            began = time.monotonic()
+            kernel.cpu_base = processes.measure_cpu(processes.list_tree(kernel.guard))
+            done = asyncio.get_running_loop().create_future()
+            self._call = call = Call(secrets.token_hex(16), emit, done, cpu_limit=cpu_seconds)
+            try:
+                kernel.writer.write(frames.pack({"nonce": call.nonce}, code))
+                outcome = await self._await_end(kernel, call, seconds)
+                for number in kernel.pipes:
+                    self._drain(kernel, number)
+            finally:
+                self._call = None
+            kernel.cpu_base = processes.measure_cpu(processes.list_tree(kernel.guard))
+            changed = await asyncio.to_thread(self._find_changes)
+            return {
+                "outcome": outcome, "reason": kernel.reason, "restarted": restarted, "changed": changed,
+                "dropped": call.dropped, "seconds": time.monotonic() - began, "code": kernel.code,
+            }  # fmt: skip
+
+    async def _await_end(self, kernel: KernelProcess, call: Call, seconds: float) -> str:
+        ended = asyncio.ensure_future(kernel.ended.wait())
+        either: set[asyncio.Future[Any]] = {call.done, ended}
+        try:
+            await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done.done() and not ended.done():
+                call.outcome = call.outcome or "timeout"
+                kernel.signal(signal.SIGINT)
+                await asyncio.wait(either, timeout=_TIMEOUT_GRACE, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.kill("cancelled")
+            raise
+        finally:
+            ended.cancel()
+        if call.done.done():
+            return call.outcome or ("raised" if call.done.result() else "completed")
+        if not kernel.ended.is_set():
+            await self.kill(kernel.reason or call.outcome)
+        await self._await_death(kernel)
+        return "killed"
+
+    async def _await_death(self, kernel: KernelProcess) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(kernel.ended.wait(), _END_SECONDS)
+        kernel.reason = kernel.reason or "exited"
+
+    async def interrupt(self) -> None:
+        """Interrupt the running call; its kernel is killed if it does not stop."""
+        call, kernel = self._call, self._kernel
+        if call is None or kernel is None or call.done.done():
+            return
+        call.outcome = "interrupted"
+        kernel.signal(signal.SIGINT)
+        await asyncio.wait({call.done}, timeout=INTERRUPT_GRACE)
+        if self._call is call and not call.done.done():
+            await self.kill("interrupted")
+
+    async def kill(self, reason: str) -> None:
+        """Kill all processes of the container, and wait until they have ended."""
+        kernel = self._kernel
+        if kernel is None or kernel.ended.is_set():
+            return
+        kernel.reason = kernel.reason or reason
+        # A guard outside of the container kills its group when it is terminated.
+        kernel.signal(signal.SIGKILL if self._spec.namespaces else signal.SIGTERM)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(kernel.ended.wait(), _END_SECONDS)
+
+    async def stop(self) -> None:
+        """End the container and delete its files."""
+        self.is_stopped = True
+        await self.kill("stopped")
+        async with self._lock:
+            if self._kernel is not None:
+                self._close_kernel()
+            self.data.close()
+            self._temporary.close()
+            await asyncio.to_thread(remove_tree, self._folder)
+
+    def end(self, code: int) -> None:
+        """Note that the guard has ended."""
+        if self._kernel is not None and not self._kernel.ended.is_set():
+            self._kernel.code = code
+            self._kernel.ended.set()
+            self._lost = True
+
+    async def check_limits(self, with_files: bool) -> None:
+        """Kill the container if it exceeds a limit. RLIMITs hold for single processes and files only."""
+        kernel, call, spec = self._kernel, self._call, self._spec
+        if kernel is None or kernel.ended.is_set():
+            return
+        pids = processes.list_tree(kernel.guard)
+        reason = ""
+        if processes.measure_memory(pids, spec.memory) > spec.memory:
+            reason = "memory"
+        elif processes.measure_cpu(pids) - kernel.cpu_base > (call.cpu_limit if call else _IDLE_CPU_SECONDS):
+            reason = "cpu"
+        elif with_files:
+            reason = await asyncio.to_thread(self._check_files, pids)
+        if reason and kernel is self._kernel:
+            await self.kill(reason)
+
+    def _check_files(self, pids: list[int]) -> str:
+        size = processes.measure_unlinked(pids)
+        entries = 0
+        for folder in (self.data, self._temporary):
+            survey = folder.survey(self._max_files)
+            size, entries = size + survey.size, entries + survey.entries
+            if survey.too_deep or entries > self._max_files:
+                return "files"
+        return "disk" if size > self._spec.disk else ""
+
+    def free_bytes(self) -> int:
+        return self._spec.disk - self.data.survey(self._max_files).size
+
+    def note_write(self) -> None:
+        """Take the present files for unchanged: the server wrote one."""
+        self._stamps = self.data.survey(self._max_files).files
+
+    def _find_changes(self) -> list[dict[str, Any]]:
+        """Return the files that differ from those after the last call."""
+        files = self.data.survey(self._max_files).files
+        changed = [path for path, stamp in files.items() if self._stamps.get(path) != stamp]
+        self._stamps = files
+        return [{"path": path, "size": files[path].size} for path in sorted(changed)]
+
+    async def _follow(self, kernel: KernelProcess) -> None:
+        """Take the frames of a kernel. One that breaks the protocol is killed."""
+        try:
+            while (frame := await frames.read(kernel.reader)) is not None:
+                self._take(kernel, *frame)
+        except frames.InvalidFrame:
+            pass
+        if kernel is self._kernel and not kernel.ended.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(kernel.ended.wait(), _REPORT_SECONDS)  # its guard is about to report its end
+            await self.kill("exited" if kernel.reader.at_eof() else "protocol")
+
+    def _take(self, kernel: KernelProcess, header: frames.Header, payload: bytes) -> None:
+        call = self._call
+        if call is None or kernel is not self._kernel or header.get("nonce") != call.nonce or call.done.done():
+            raise frames.InvalidFrame("a frame outside of a call")
+        if "figure" in header:
+            call.figures += 1
+            if call.figures <= MAX_FIGURES:
+                call.emit({"figure": call.figures}, payload)
+        elif header.get("done") is True:
+            call.done.set_result(header.get("raised") is True)
+
+    def _read_output(self, kernel: KernelProcess, number: int) -> bool:
+        """Take what a pipe holds; False if that is nothing."""
+        try:
+            data = os.read(number, _READ)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(number)
+            return False
+        if (call := self._call) is not None:
+            kept = data[: max(0, MAX_OUTPUT - call.output)]
+            call.output += len(kept)
+            call.dropped += len(data) - len(kept)
+            if kept:
+                call.emit({"stream": kernel.pipes[number]}, kept)
+        return True
+
+    def _drain(self, kernel: KernelProcess, number: int) -> None:
+        for _ in range(_MAX_DRAIN):
+            if not self._read_output(kernel, number):
+                return
+
+    def _close_kernel(self) -> None:
+        kernel, self._kernel = self._kernel, None
+        assert kernel is not None
+        for number in kernel.pipes:
+            asyncio.get_running_loop().remove_reader(number)
+            os.close(number)
+        kernel.writer.close()
+        os.close(kernel.pidfd)
+
+
+async def _read_ready(kernel: KernelProcess) -> str:
+    """Wait until a kernel is ready; returns why it is not."""
+    try:
+        frame = await asyncio.wait_for(frames.read(kernel.reader), _READY_SECONDS)
+    except TimeoutError:
+        return f"the kernel was not ready within {_READY_SECONDS:g} s"
+    except frames.InvalidFrame as error:
+        return str(error)
+    if frame is None:
+        return "the kernel ended while it was confined"
+    return "" if frame[0].get("ready") is True else str(frame[0].get("failed"))[:500]
+
+
+def _make_folders(folder: str, spec: Confinement) -> None:
+    for path in (folder, spec.root, spec.data, spec.temporary):
+        os.mkdir(path, 0o700)
+    if spec.uid is not None:
+        for path in (folder, spec.data, spec.temporary):
+            os.chown(path, spec.uid, spec.uid)

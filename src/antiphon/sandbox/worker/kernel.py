@@ -1,0 +1,173 @@
+"""The kernel: runs one piece of code after the other in one namespace, as a notebook does.
+
+What code prints goes to the pipes of stdout and stderr. Figures and the end of a call go through the channel, with the
+nonce of the call, so that bytes which code writes to files at random are not taken for them. Code in this process can
+nevertheless write what it likes: the sandbox process believes nothing that matters outside of this container.
+"""
+
+import ast
+import asyncio
+import inspect
+import io
+import linecache
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from types import CodeType
+from typing import Any
+
+from antiphon.sandbox.worker.frames import Header, pack, receive
+
+MAX_FIGURES = 10
+MAX_FIGURE_BYTES = 4 * 1024 * 1024
+_MAX_REPR = 100_000
+_DATA = "/mnt/data"
+
+
+def load_plotting() -> None:
+    """Load what the first figure needs, by drawing one."""
+    plt: Any = import_module("matplotlib.pyplot")
+    plt.figure()
+    plt.plot([0, 1], label="1")
+    plt.title("$x$")
+    plt.legend()
+    plt.savefig(io.BytesIO(), format="png")
+    plt.close("all")
+
+
+class Kernel:
+    """The state of one container: its variables, and the number of its calls."""
+
+    def __init__(self, channel: socket.socket, data: str, temporary: str) -> None:
+        self._channel = channel
+        self._data = data
+        self._count = 0
+        self._figures = 0
+        self._nonce = ""
+        self._variables: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        _prepare_process(data, temporary)
+        if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
+            pyplot.show = self._show  # type: ignore[attr-defined]  # - a module
+
+    def serve(self) -> None:
+        """Run calls until the channel is closed."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._channel.sendall(pack({"ready": True}))
+        while (frame := receive(self._channel)) is not None:
+            header, code = frame
+            self._nonce, self._figures = header["nonce"], 0
+            raised = self._run(code.decode())
+            self._send({"done": True, "raised": raised})
+
+    def _send(self, header: Header, payload: bytes = b"") -> None:
+        self._channel.sendall(pack({**header, "nonce": self._nonce}, payload))
+
+    def _run(self, code: str) -> bool:
+        """Run code and show its last value, its exception if it raises one, and its figures. Returns whether it did."""
+        self._count += 1
+        steps = (partial(self._execute, code), self._send_figures, _flush)
+        return sum(self._attempt(step) for step in steps) > 0
+
+    def _attempt(self, step: Callable[[], None]) -> bool:
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            step()
+        except SystemExit:
+            return False
+        except BaseException as error:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            _show_exception(error)
+            return True
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return False
+
+    def _execute(self, code: str) -> None:
+        name = f"<cell {self._count}>"
+        linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+        tree = ast.parse(code, name)
+        if self._data != _DATA:
+            tree = ast.fix_missing_locations(_DataPaths(self._data).visit(tree))
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        self._evaluate(compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
+        if isinstance(last, ast.Expr):
+            value = self._evaluate(compile(ast.Expression(last.value), name, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
+            if value is not None:
+                self._variables["_"] = value
+                sys.stdout.write(f"{repr(value)[:_MAX_REPR]}\n")
+
+    def _evaluate(self, code: CodeType) -> Any:
+        value = eval(code, self._variables)  # noqa: S307 - this process exists to run it
+        if code.co_flags & inspect.CO_COROUTINE:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+            return self._loop.run_until_complete(value)
+        return value
+
+    def _send_figures(self) -> None:
+        """Send the open figures, and close them."""
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot is None:
+            return
+        for number in pyplot.get_fignums():
+            if self._figures < MAX_FIGURES:
+                buffer = io.BytesIO()
+                pyplot.figure(number).savefig(buffer, format="png", bbox_inches="tight")
+                if buffer.tell() <= MAX_FIGURE_BYTES:
+                    self._figures += 1
+                    self._send({"figure": self._figures}, buffer.getvalue())
+        pyplot.close("all")
+
+    def _show(self, *args: object, **kwargs: object) -> None:
+        """Do what `plt.show()` does in a notebook."""
+        self._send_figures()
+
+
+class _DataPaths(ast.NodeTransformer):
+    """Replaces /mnt/data at the beginning of strings: without a mount namespace that folder has another path."""
+
+    def __init__(self, data: str) -> None:
+        self._path = data
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        value = node.value
+        if isinstance(value, str) and (value == _DATA or value.startswith(f"{_DATA}/")):
+            node.value = self._path + value.removeprefix(_DATA)
+        return node
+
+
+def _prepare_process(data: str, temporary: str) -> None:
+    """Set up the environment and the output of this process; forks of one zygote get different random numbers."""
+    os.environ.update(
+        HOME=data, TMPDIR=temporary, PATH="/usr/local/bin:/usr/bin:/bin", LANG="C.UTF-8", USER="sandbox",
+        MPLBACKEND="Agg", MPLCONFIGDIR=temporary, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1",
+    )  # fmt: skip
+    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.argv = [""]
+    sys.path.insert(0, data)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
+
+
+def _show_exception(error: BaseException) -> None:
+    """Write the traceback without the frames of this module."""
+    while error.__traceback__ is not None and error.__traceback__.tb_frame.f_code.co_filename == __file__:
+        error.__traceback__ = error.__traceback__.tb_next
+    text = "".join(traceback.format_exception(error, limit=-50))
+    _flush()
+    sys.stderr.write(text[-_MAX_REPR:])
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError, OSError):
+            stream.flush()

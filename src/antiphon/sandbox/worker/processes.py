@@ -1,0 +1,65 @@
+"""The processes of a container, from /proc: their memory, CPU time, and files that have no name any more."""
+
+import os
+import resource
+import stat
+from contextlib import suppress
+
+_PAGE = resource.getpagesize()
+_TICKS = os.sysconf("SC_CLK_TCK")
+_MAX_PROCESSES = 4096
+
+
+def list_tree(root: int) -> list[int]:
+    """Return a process and its descendants. Orphans are children of the guard, so they are among them."""
+    found = [root]
+    for pid in found:
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                found += [int(child) for child in _read(f"/proc/{pid}/task/{task}/children").split()]
+        if len(found) > _MAX_PROCESSES:
+            break
+    return found
+
+
+def _read(path: str) -> str:
+    with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+    return ""
+
+
+def measure_memory(pids: list[int], limit: int) -> int:
+    """Return the memory of processes in bytes. Pages that they share are counted once if the sum exceeds the limit,
+    because this takes longer.
+    """
+    resident = sum(int(text.split()[1]) for pid in pids if (text := _read(f"/proc/{pid}/statm"))) * _PAGE
+    return resident if resident <= limit else sum(map(_measure_share, pids))
+
+
+def _measure_share(pid: int) -> int:
+    for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return int((_read(f"/proc/{pid}/statm") or "0 0").split()[1]) * _PAGE
+
+
+def measure_cpu(pids: list[int]) -> float:
+    """Return the CPU time of processes, and of those that they have waited for, in seconds."""
+    ticks = 0
+    for pid in pids:
+        if fields := _read(f"/proc/{pid}/stat").rpartition(")")[2].split():
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / _TICKS
+
+
+def measure_unlinked(pids: list[int]) -> int:
+    """Return the bytes of deleted files that processes hold open."""
+    found: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    status = os.stat(f"/proc/{pid}/fd/{name}")
+                    if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                        found[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(found.values())

@@ -1,0 +1,334 @@
+"""A real sandbox process at each level that this machine allows.
+
+Covers `sandbox/base.py`, `sandbox/connection.py`, `sandbox/local.py`, `sandbox/worker/main.py`,
+`sandbox/worker/container.py`, `sandbox/worker/forking.py`, `sandbox/worker/zygote.py`, `sandbox/worker/kernel.py`,
+`sandbox/worker/confinement.py`, `sandbox/worker/namespaces.py`, `sandbox/worker/landlock.py`,
+`sandbox/worker/processes.py`, `sandbox/worker/syscalls.py`.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from antiphon.config import Config
+from antiphon.config.areas import SandboxLevel
+from antiphon.errors import Busy, InvalidValue, NotFound, SandboxUnavailable, StorageLimitReached, UnknownContainer
+from antiphon.sandbox.base import PrintedText
+from antiphon.sandbox.local import LocalSandbox, SandboxSettings, make_sandbox_settings
+from tests.support.sandboxes import LEVELS, LIMITS, PACKAGES_PYTHON, keep_sandbox, run_code, run_sandbox
+
+pytestmark = pytest.mark.anyio
+
+MANY_PROCESSES = """
+import os, time
+for _ in range(15):
+    if os.fork() == 0:
+        x = bytearray(b"x" * (60 << 20))
+        time.sleep(60)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def settings(request: pytest.FixtureRequest) -> Iterator[SandboxSettings]:
+    """A sandbox process for all tests, which a connection keeps alive."""
+    with keep_sandbox(request.param) as found:
+        if isinstance(found, str):
+            pytest.skip(f"permission: no sandbox of this level: {found}")
+        yield found
+
+
+@pytest.fixture
+async def sandbox(settings: SandboxSettings) -> AsyncIterator[LocalSandbox]:
+    found = LocalSandbox(settings)
+    await found.start("c", LIMITS)
+    yield found
+    try:
+        with suppress(UnknownContainer):
+            await found.stop("c")
+    finally:
+        await found.close()
+
+
+@pytest.fixture
+async def lone_sandbox(settings: SandboxSettings) -> AsyncIterator[LocalSandbox]:
+    """A sandbox process for one test."""
+    async with run_sandbox(settings.level, max_containers=1) as found:
+        await found.start("c", LIMITS)
+        yield found
+
+
+async def _pieces(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+def find_processes(sandbox: LocalSandbox) -> list[int]:
+    """Return the sandbox process, its zygote, guards and kernels: their command names the folder."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(sandbox.folder).encode() in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+async def _await_end(sandbox: LocalSandbox) -> None:
+    deadline = time.monotonic() + 10
+    while find_processes(sandbox):
+        assert time.monotonic() < deadline
+        await asyncio.to_thread(os.sched_yield)
+
+
+async def test_variables_imports_and_files_are_kept_between_calls(sandbox: LocalSandbox) -> None:
+    await run_code(sandbox, "import math\nx = 20")
+    await run_code(sandbox, "open('/mnt/data/a.txt', 'w').write(str(x + 1))")
+    assert (await run_code(sandbox, "math.floor(x), open('/mnt/data/a.txt').read()")).stdout == "(20, '21')\n"
+
+
+async def test_prints_the_last_value_and_a_traceback_are_shown(sandbox: LocalSandbox) -> None:
+    record = await run_code(sandbox, "import sys\nprint('out')\nprint('err', file=sys.stderr)\n6 * 7")
+    assert (record.stdout, record.stderr, record.result.outcome) == ("out\n42\n", "err\n", "completed")
+    record = await run_code(sandbox, "def f():\n    return 1 / 0\nf()")
+    assert record.result.outcome == "raised"
+    assert record.stderr.startswith('Traceback (most recent call last):\n  File "<cell 2>", line 3')
+    assert "return 1 / 0" in record.stderr
+    assert (await run_code(sandbox, "import asyncio\nawait asyncio.sleep(0, 'awaited')")).stdout == "'awaited'\n"
+
+
+async def test_code_with_a_syntax_error_or_an_exit_leaves_the_kernel_alone(sandbox: LocalSandbox) -> None:
+    await run_code(sandbox, "x = 1")
+    assert "SyntaxError" in (await run_code(sandbox, "x = (")).stderr
+    assert (await run_code(sandbox, "exit()")).result.outcome == "completed"
+    assert (await run_code(sandbox, "x")).stdout == "1\n"
+
+
+async def test_output_beyond_a_mebibyte_is_counted_but_not_kept(sandbox: LocalSandbox) -> None:
+    record = await run_code(sandbox, "import os\nfor _ in range(300): os.write(1, b'x' * 10_000)")
+    assert len(record.stdout) == 1 << 20
+    assert record.result.dropped == 3_000_000 - (1 << 20)
+
+
+async def test_files_that_a_call_changes_are_listed(sandbox: LocalSandbox) -> None:
+    await sandbox.put("c", "in/table.csv", _pieces(b"a,b\n", b"1,2\n"))
+    await sandbox.put("c", "empty", _pieces())
+    code = "import shutil, os\nos.mkdir('/mnt/data/out')\nshutil.copy('/mnt/data/in/table.csv', '/mnt/data/out/b')"
+    record = await run_code(sandbox, code)
+    assert [(file.path, file.size) for file in record.result.changed] == [("out/b", 8)]
+    assert (await run_code(sandbox, "1")).result.changed == ()
+    assert [file.path for file in await sandbox.list_files("c")] == ["empty", "in/table.csv", "out/b"]
+    assert b"".join([piece async for piece in sandbox.get("c", "out/b")]) == b"a,b\n1,2\n"
+    await sandbox.remove("c", "out/b")
+    with pytest.raises(NotFound):
+        await sandbox.remove("c", "out/b")
+
+
+async def test_links_fifos_and_paths_that_leave_the_folder_are_refused(sandbox: LocalSandbox) -> None:
+    code = "import os\nos.symlink('/etc/passwd', 'link')\nos.symlink('/etc', 'folder')\nos.mkfifo('fifo')"
+    assert (await run_code(sandbox, code)).result.outcome == "completed"
+    for path in ("link", "folder/passwd", "fifo", "../tmp/x", "/etc/passwd", "a//b", "a\nb", "x" * 256, ""):
+        with pytest.raises((InvalidValue, NotFound)):
+            _ = [piece async for piece in sandbox.get("c", path)]
+        with pytest.raises(InvalidValue):
+            await sandbox.put("c", path, _pieces(b"x"))
+    assert await sandbox.list_files("c") == ()
+    with pytest.raises(StorageLimitReached):
+        await sandbox.put("c", "large", _pieces(b"x" * (1 << 20) * 33))
+
+
+async def test_code_is_interrupted_at_its_deadline_and_the_kernel_lives(sandbox: LocalSandbox) -> None:
+    record = await run_code(sandbox, "x = 5\nwhile True: pass", seconds=0.5)
+    assert record.result.outcome == "timeout"
+    assert "KeyboardInterrupt" in record.stderr
+    assert (await run_code(sandbox, "x")).stdout == "5\n"
+
+
+async def test_code_that_ignores_interrupts_is_killed_and_the_next_call_says_so(sandbox: LocalSandbox) -> None:
+    await sandbox.put("c", "kept", _pieces(b"1"))
+    code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+    record = await run_code(sandbox, code, seconds=0.3)
+    assert (record.result.outcome, record.result.reason) == ("killed", "timeout")
+    record = await run_code(sandbox, "open('/mnt/data/kept').read()")
+    assert (record.stdout, record.result.restarted) == ("'1'\n", True)
+    assert not (await run_code(sandbox, "1")).result.restarted
+
+
+async def test_a_closed_iterator_interrupts_the_code(sandbox: LocalSandbox) -> None:
+    events = sandbox.run("c", "x = 7\nprint('begun')\nimport time\ntime.sleep(60)", 60)
+    assert await anext(events) == PrintedText("stdout", "begun\n")
+    async with asyncio.timeout(10):
+        await events.aclose()
+        assert (await run_code(sandbox, "x")).stdout == "7\n"
+
+
+async def test_calls_of_one_container_wait_for_each_other(sandbox: LocalSandbox) -> None:
+    codes = [f"found = [*globals().get('found', []), {number}]\nfound" for number in range(5)]
+    records = await asyncio.gather(*(run_code(sandbox, code) for code in codes))
+    assert records[-1].stdout == "[0, 1, 2, 3, 4]\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import os\nos._exit(0)", "exited"),
+        ("import os\nos.kill(os.getpid(), 9)\nos.abort()", "exited"),
+        ("import os\nos.close(3)", "exited"),
+        ("import os\nos.write(3, b'x' * 100)", "protocol"),
+        (MANY_PROCESSES, "memory"),
+        ("for n in range(99): open(f'/mnt/data/{n}', 'wb').write(b'x' * (1 << 20))\nwhile True: pass", "disk"),
+        ("for n in range(9999): open(f'/mnt/data/{n}', 'wb')\nwhile True: pass", "files"),
+        ("import os\nos.fork()\nwhile True: pass", "cpu"),
+    ],
+)  # fmt: skip
+async def test_a_container_beyond_a_limit_is_killed(
+    sandbox: LocalSandbox, code: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.sandbox.local._CORES", 0.01 if reason == "cpu" else 2)
+    record = await run_code(sandbox, code, seconds=30)
+    assert (record.result.outcome, record.result.reason) == ("killed", reason)
+    assert (await sandbox.status()).kills.get(reason) or reason == "exited"
+    assert (await run_code(sandbox, "1 + 1")).stdout == "2\n"
+
+
+async def test_nothing_of_the_host_is_visible(sandbox: LocalSandbox, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    code = f"""
+import os, socket, ctypes
+def attempt(action):
+    try:
+        return action()
+    except OSError as error:
+        return type(error).__name__
+libc = ctypes.CDLL(None, use_errno=True)
+[
+    attempt(lambda: open({str(secret)!r}).read()),
+    attempt(lambda: os.kill({os.getpid()}, 0)),
+    attempt(lambda: socket.create_connection(("127.0.0.1", 22), 1)),
+    [libc.unshare(0x10000000), libc.ptrace(0, 0, 0, 0), libc.syscall(425, 1, 0), os.getuid() != 0],
+    sorted(os.environ),
+]
+"""
+    record = await run_code(sandbox, code)
+    values = eval(record.stdout)  # noqa: S307 - a list of texts and numbers
+    assert values[0] in ("FileNotFoundError", "PermissionError")
+    assert values[1] in ("ProcessLookupError", "PermissionError")
+    assert values[2] in ("ConnectionRefusedError", "PermissionError")
+    assert values[3] == [-1, -1, -1, True]
+    assert "PWD" not in values[4]
+
+
+async def test_containers_do_not_see_each_other_and_random_numbers_differ(sandbox: LocalSandbox) -> None:
+    await sandbox.start("d", LIMITS)
+    await run_code(sandbox, "open('/mnt/data/mine', 'w')")
+    code = "import random, os\nprint(random.random())\nos.listdir('/mnt/data')"
+    first, second = [await run_code(sandbox, code, container=name) for name in ("c", "d")]
+    assert first.stdout.splitlines()[1] == "['mine']"
+    assert second.stdout.splitlines()[1] == "[]"
+    await sandbox.stop("d")
+    assert first.stdout.splitlines()[0] != second.stdout.splitlines()[0]
+
+
+async def test_a_stopped_or_unknown_container_is_refused(sandbox: LocalSandbox) -> None:
+    await sandbox.stop("c")
+    with pytest.raises(UnknownContainer):
+        await run_code(sandbox, "1")
+    with pytest.raises(UnknownContainer):
+        await sandbox.list_files("c")
+    assert os.listdir(sandbox.folder / "containers") == []
+
+
+async def test_no_process_and_no_file_remains_when_the_last_client_has_gone(lone_sandbox: LocalSandbox) -> None:
+    assert len(find_processes(lone_sandbox)) >= 4
+    await run_code(lone_sandbox, "import os\nif os.fork() == 0:\n    import time\n    time.sleep(600)")
+    await lone_sandbox.close()
+    await _await_end(lone_sandbox)
+    assert os.listdir(lone_sandbox.folder / "containers") == []
+
+
+async def test_no_process_remains_when_the_sandbox_process_is_killed_and_it_is_started_again(
+    lone_sandbox: LocalSandbox,
+) -> None:
+    await run_code(lone_sandbox, "import os\nif os.fork() == 0:\n    import time\n    time.sleep(600)")
+    os.kill(find_processes(lone_sandbox)[0], signal.SIGKILL)
+    await _await_end(lone_sandbox)
+    with pytest.raises(SandboxUnavailable) as caught:
+        await run_code(lone_sandbox, "1")
+    assert caught.value.retry_after
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await lone_sandbox.start("c", LIMITS)
+                break
+            except SandboxUnavailable:
+                await asyncio.sleep(0.05)
+    assert (await run_code(lone_sandbox, "1 + 1")).stdout == "2\n"
+
+
+async def test_a_killed_zygote_is_replaced(lone_sandbox: LocalSandbox) -> None:
+    await run_code(lone_sandbox, "x = 1")
+    before = find_processes(lone_sandbox)
+    os.kill(before[1], signal.SIGKILL)
+    while {*before[1:]} & {*find_processes(lone_sandbox)}:
+        await asyncio.to_thread(os.sched_yield)
+    record = await run_code(lone_sandbox, "1 + 1")
+    assert (record.stdout, record.result.restarted) == ("2\n", True)
+
+
+async def test_the_number_of_containers_is_limited(lone_sandbox: LocalSandbox) -> None:
+    with pytest.raises(Busy):
+        await lone_sandbox.start("d", LIMITS)
+
+
+async def test_servers_with_the_same_settings_share_one_sandbox(sandbox: LocalSandbox) -> None:
+    other = LocalSandbox(sandbox.settings)
+    try:
+        assert (await other.status()).containers == ("c",)
+    finally:
+        await other.close()
+    assert (await run_code(sandbox, "1 + 1")).stdout == "2\n"
+
+
+async def test_a_sandbox_that_is_off_or_cannot_be_started_says_why(tmp_path: Path) -> None:
+    with pytest.raises(SandboxUnavailable, match="--sandbox none"):
+        await LocalSandbox(SandboxSettings(folder=tmp_path, level="none")).status()
+    broken = LocalSandbox(SandboxSettings(folder=tmp_path, python="/bin/false"))
+    with pytest.raises(SandboxUnavailable, match="has ended"):
+        await broken.status()
+    with pytest.raises(SandboxUnavailable, match="being restarted"):
+        await broken.status()
+    os.chmod(tmp_path, 0o777)
+    with pytest.raises(SandboxUnavailable, match="others can write"):
+        await LocalSandbox(SandboxSettings(folder=tmp_path)).status()
+
+
+def test_settings_come_from_the_configuration(tmp_path: Path) -> None:
+    config = Config.from_settings(sandbox="landlock", sandbox_folder=tmp_path, sandbox_python="/usr/bin/python3")
+    settings = make_sandbox_settings(config)
+    assert (settings.level, settings.folder, settings.python) == ("landlock", tmp_path, "/usr/bin/python3")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_figures_come_out_as_images_and_packages_work(level: SandboxLevel) -> None:
+    if not PACKAGES_PYTHON.exists():
+        pytest.skip("download: `make sandbox-packages` installs numpy, pandas, matplotlib and pillow")
+    async with run_sandbox(level, str(PACKAGES_PYTHON)) as sandbox:
+        try:
+            await sandbox.start("c", LIMITS)
+        except SandboxUnavailable as error:
+            pytest.skip(f"permission: no sandbox of this level: {error}")
+        code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.figure()\nplt.plot([2, 1])\nNone"
+        record = await run_code(sandbox, code)
+        assert [figure[:4] for figure in record.figures] == [b"\x89PNG"] * 2
+        assert (await run_code(sandbox, "plt.plot([1])\nplt.show()\nNone")).stderr == ""
+        assert len((await run_code(sandbox, "for _ in range(12): plt.figure()")).figures) == 10
+        code = "import pandas as pd, numpy as np\npd.DataFrame({'a': np.arange(4) @ np.ones((4, 2))}).a.sum()"
+        assert (await run_code(sandbox, code)).stdout == "np.float64(12.0)\n"

@@ -1,0 +1,92 @@
+"""Sandboxes for tests, drills and measurements."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from msgspec import Struct
+
+from antiphon.config.areas import SandboxLevel
+from antiphon.errors import SandboxUnavailable
+from antiphon.sandbox.base import CodeResult, ContainerLimits, Figure, PrintedText
+from antiphon.sandbox.local import LocalSandbox, SandboxSettings
+from tests.support.paths import ROOT
+
+LEVELS: tuple[SandboxLevel, ...] = ("namespaces", "landlock")
+LIMITS = ContainerLimits(memory=512 << 20, disk=32 << 20, files=500, processes=24)
+PACKAGES_PYTHON = ROOT / "build/sandbox/bin/python"  # made by `make sandbox-packages`
+
+
+def find_python() -> str:
+    """Return an interpreter that every user of this machine can run: the one of the tests may be below /root."""
+    folders = Path(os.path.realpath(sys.executable)).parents
+    if all(folder.stat().st_mode & 1 for folder in folders):
+        return sys.executable
+    return "/usr/bin/python3"
+
+
+@asynccontextmanager
+async def run_sandbox(level: SandboxLevel, python: str = "", max_containers: int = 64) -> AsyncIterator[LocalSandbox]:
+    """A sandbox process of its own."""
+    with TemporaryDirectory(prefix="sandbox-") as folder:
+        os.chmod(folder, 0o711)
+        settings = SandboxSettings(
+            folder=Path(folder), level=level, python=python or find_python(), max_containers=max_containers
+        )
+        sandbox = LocalSandbox(settings)
+        try:
+            yield sandbox
+        finally:
+            await sandbox.close()
+
+
+@contextmanager
+def keep_sandbox(level: SandboxLevel) -> Iterator[SandboxSettings | str]:
+    """A sandbox process that outlives event loops: its settings, or why there is none."""
+    with TemporaryDirectory(prefix="sandbox-") as folder, socket.socket(socket.AF_UNIX) as holder:
+        os.chmod(folder, 0o711)
+        sandbox = LocalSandbox(SandboxSettings(folder=Path(folder), level=level, python=find_python()))
+
+        async def start() -> "subprocess.Popen[bytes]":
+            await sandbox.status()
+            holder.connect(str(sandbox.folder / "socket"))
+            process, sandbox.process = sandbox.process, None
+            await sandbox.close()
+            assert process is not None
+            return process
+
+        try:
+            process = asyncio.run(start())
+        except SandboxUnavailable as error:
+            yield str(error)
+            return
+        yield sandbox.settings
+        holder.close()
+        process.wait(20)
+
+
+class RunRecord(Struct, frozen=True):
+    """All events of a call."""
+
+    stdout: str
+    stderr: str
+    figures: Sequence[bytes]
+    result: CodeResult
+
+
+async def run_code(sandbox: LocalSandbox, code: str, seconds: float = 20.0, container: str = "c") -> RunRecord:
+    events = [event async for event in sandbox.run(container, code, seconds)]
+    texts = {
+        name: "".join(one.text for one in events if isinstance(one, PrintedText) and one.stream == name)
+        for name in ("stdout", "stderr")
+    }
+    result = events[-1]
+    assert isinstance(result, CodeResult)
+    figures = [one.png for one in events if isinstance(one, Figure)]
+    return RunRecord(texts["stdout"], texts["stderr"], figures, result)
