@@ -70,6 +70,12 @@ def _egress(pick: SizeChoice) -> Drills:
     return {"egress": lambda found: egress(pick(1, 7, 211), found)}
 
 
+def _sandbox(pick: SizeChoice) -> Drills:
+    from drills.sandbox.drill import FULL, QUICK, SMALLEST, sandbox
+
+    return {"sandbox": lambda found: sandbox(pick(FULL, QUICK, SMALLEST), found)}
+
+
 def _secret(pick: SizeChoice) -> Drills:
     from drills.tool_loop.credentials import secret
     from drills.tool_loop.mirror_server import BEHAVIOURS
@@ -249,6 +255,7 @@ _FAMILIES: dict[str, Callable[[SizeChoice], Drills]] = {
     "fuzz": _fuzz,
     "bombs": _bombs,
     "egress": _egress,
+    "sandbox": _sandbox,
     "secret": _secret,
     "canaries": _canaries,
     "forgery": _forgery,

@@ -83,6 +83,14 @@ _FAULTS = (
         violation=r"127\.0\.0\.1.* was answered with 200",
     ),
     PlantedFault(
+        name="system calls of containers are not filtered",
+        drills=("sandbox",),
+        module="antiphon.sandbox.local",
+        old='_BOOT = Path(__file__).with_name("worker") / "boot.py"',
+        new='_BOOT = __import__("drills.sandbox.worker_copy", fromlist=["x"]).copy_without_seccomp()',
+        violation=r"system call .* was not refused",
+    ),
+    PlantedFault(
         name="credentials that an MCP server repeats are passed on",
         drills=("secret-sqlite", "secret-postgres", "mcp"),
         module="antiphon.tools.mcp.servers",

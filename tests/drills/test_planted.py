@@ -18,7 +18,7 @@ from tests.support.paths import DOCS
 CHEAP = (
     *("tenants-sqlite", "bombs", "bombs-schemas", "egress", "mcp", "forgery", "upstream", "nth-failure"),
     *("replays-sqlite", "idempotency-sqlite", "zombie-sqlite", "kill9-sqlite", "overload", "noisy", "engine-kills"),
-    *("disconnects", "files-sqlite"),
+    *("disconnects", "files-sqlite", "sandbox"),
 )
 
 

@@ -1,0 +1,215 @@
+"""Runs every program in a container of its own, at each level, as root and as an unprivileged user."""
+
+import asyncio
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from antiphon.config.areas import SandboxLevel
+from antiphon.errors import SandboxUnavailable
+from antiphon.sandbox.base import CodeResult, ContainerLimits, PrintedText
+from antiphon.sandbox.local import LocalSandbox, SandboxSettings
+from drills.harness.findings import Figure, Findings
+from drills.sandbox.canaries import Canaries, run_canaries
+from drills.sandbox.programs import Program, make_attempts, read_burdens
+from drills.sandbox.worker_copy import copy_worker
+from tests.support.sandboxes import find_python
+
+LIMITS = ContainerLimits(memory=512 << 20, disk=32 << 20, files=500, processes=32)
+NOBODY = 65534
+_MAX_KILL_SECONDS = 1.0
+_PATIENCE = 20.0  # beyond the deadline of a program, for a busy machine: later than that, the sandbox hangs
+_END_SECONDS = 10.0
+
+
+class SandboxSelection(Struct, frozen=True):
+    """Every n-th program, and whether those of an unprivileged user and those that use up something run too."""
+
+    step: int
+    users: bool = True
+    burdens: bool = True
+
+
+FULL, QUICK, SMALLEST = SandboxSelection(1), SandboxSelection(5), SandboxSelection(4, users=False, burdens=False)
+
+
+async def sandbox(selection: SandboxSelection, findings: Findings) -> None:
+    os.environ["DRILL_SECRET"] = "a secret of the server"
+    users = [os.geteuid(), *([NOBODY] if os.geteuid() == 0 and selection.users else [])]
+    levels: tuple[SandboxLevel, ...] = ("namespaces", "landlock")
+    latencies: list[float] = []
+    for level in levels:
+        for user in users:
+            name = f"{level} as {'root' if user == 0 else f'user {user}'}"
+            with tempfile.TemporaryDirectory(prefix="sandbox-drill-") as folder:
+                os.chmod(folder, 0o711)
+                latencies += await _run_level(Path(folder), level, user, selection, Report(findings, name))
+    if findings.trials == 0:
+        findings.add_violation("no level of the sandbox is available on this machine")
+    findings.add_figure(Figure("kill max s", max(latencies, default=0.0), maximum=_MAX_KILL_SECONDS))
+
+
+class Report:
+    """Findings at one level, as one user."""
+
+    def __init__(self, findings: Findings, name: str) -> None:
+        self.findings = findings
+        self._name = name
+
+    def add(self, sentence: str) -> None:
+        self.findings.add_violation(f"{self._name}: {sentence}")
+
+    def note(self, sentence: str) -> None:
+        self.findings.print_line(f"{self._name}: {sentence}")
+
+
+async def _run_level(
+    folder: Path, level: SandboxLevel, user: int, selection: SandboxSelection, report: Report
+) -> list[float]:
+    settings = SandboxSettings(folder=folder / "sandbox", level=level, python=find_python())
+    latencies: list[float] = []
+    async with _connect(settings, user, folder) as tested:
+        try:
+            await tested.status()
+        except SandboxUnavailable as error:
+            report.note(f"not available: {error}")
+            return []
+        with run_canaries(folder / "canaries", tested.folder, user) as canaries:
+            await _write_secret(tested)
+            trial = Trial(tested, canaries, report)
+            attempts = make_attempts(canaries.addresses)[:: selection.step]
+            programs: Sequence[Program] = [*attempts, *(read_burdens()[:: selection.step] if selection.burdens else ())]
+            for number, program in enumerate(programs):
+                latencies += await trial.run(f"c{number}", program)
+            report.note(f"{len(programs)} programs")
+    await asyncio.to_thread(_check_remains, tested, report)
+    return latencies
+
+
+@asynccontextmanager
+async def _connect(settings: SandboxSettings, user: int, folder: Path) -> AsyncIterator[LocalSandbox]:
+    """A sandbox process of this user, or of another one, which the client then finds running."""
+    tested = LocalSandbox(settings)
+    process = None
+    if user != os.geteuid():
+        settings.folder.mkdir(mode=0o711)
+        tested.folder.mkdir(mode=0o700)
+        os.chown(tested.folder, user, user)
+        boot = copy_worker(folder / "program")
+        options = json.dumps({"folder": str(tested.folder), "level": settings.level, "max_containers": 64})
+        process = await asyncio.to_thread(
+            subprocess.Popen, [settings.python, "-I", "-B", str(boot), "sandbox", options],
+            user=user, group=user, extra_groups=[], env={}, cwd="/", start_new_session=True,
+        )  # fmt: skip
+        await asyncio.to_thread(_await_socket, process, tested.folder / "socket")
+    try:
+        yield tested
+    finally:
+        await tested.close()
+        if process is not None:
+            await asyncio.to_thread(process.wait, _END_SECONDS)
+
+
+async def _write_secret(tested: LocalSandbox) -> None:
+    """Make a container whose file others try to read."""
+
+    async def content() -> AsyncIterator[bytes]:
+        yield b"secret of another container"
+
+    await tested.start("victim", LIMITS)
+    await tested.put("victim", "secret", content())
+
+
+class Trial:
+    """Runs programs and judges them."""
+
+    def __init__(self, tested: LocalSandbox, canaries: Canaries, report: Report) -> None:
+        self._tested = tested
+        self._canaries = canaries
+        self._report = report
+
+    async def run(self, container: str, program: Program) -> list[float]:
+        """Return how long after a limit the program was stopped, if it was."""
+        self._report.findings.add_trials()
+        await self._tested.start(container, LIMITS)
+        try:
+            async with asyncio.timeout(program.seconds + _PATIENCE):
+                latencies = await self._judge(container, program)
+                await self._check_next_call(container, program)
+        except TimeoutError:
+            self._report.add(f"{program.name}: the sandbox did not end the call")
+            return []
+        finally:
+            await self._tested.stop(container)
+        return latencies
+
+    async def _judge(self, container: str, program: Program) -> list[float]:
+        output, crossed = "", 0.0
+        async for event in self._tested.run(container, program.code, program.seconds):
+            match event:
+                case PrintedText(text=text):
+                    output += text[:10_000]
+                    crossed = crossed or (time.monotonic() if "LIMIT" in text else 0.0)
+                case CodeResult() as result:
+                    pass
+        if "ESCAPED" in output:
+            self._report.add(f"{program.name} was not refused: {output[:200]!r}")
+        for name in self._canaries.find_reached():
+            self._report.add(f"{program.name} reached {name}")
+        stopped = result.outcome in ("timeout", "killed")
+        if (program.is_stopped or crossed) and not stopped:
+            self._report.add(f"{program.name} was not stopped: {result.outcome}")
+        if crossed:
+            return [time.monotonic() - crossed] if result.outcome == "killed" else []
+        return [result.seconds - program.seconds] if program.is_stopped else []
+
+    async def _check_next_call(self, container: str, program: Program) -> None:
+        """The container must work after any program, at the latest in a second call with a new kernel."""
+        for _ in range(2):
+            texts = []
+            async for event in self._tested.run(container, "print(6 * 7)", 20.0):
+                if isinstance(event, PrintedText):
+                    texts.append(event.text)
+            if "42" in "".join(texts):
+                return
+        self._report.add(f"{program.name}: the container is unusable afterwards: {''.join(texts)[:200]!r}")
+
+
+def _check_remains(tested: LocalSandbox, report: Report) -> None:
+    """When the last client has gone, no process, mount or file may remain."""
+    if processes := _await_end(tested):
+        report.add(f"{len(processes)} processes remain")
+    if str(tested.folder) in Path("/proc/self/mountinfo").read_text():
+        report.add("mounts remain")
+    if os.path.isdir(tested.folder / "containers") and os.listdir(tested.folder / "containers"):
+        report.add("files of containers remain")
+
+
+def _await_socket(process: "subprocess.Popen[bytes]", path: Path) -> None:
+    while process.poll() is None and not path.exists():
+        time.sleep(0.05)
+
+
+def _await_end(tested: LocalSandbox) -> list[int]:
+    deadline = time.monotonic() + _END_SECONDS
+    while (processes := _find_processes(tested)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return processes
+
+
+def _find_processes(tested: LocalSandbox) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(tested.folder).encode() in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
