@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search drills mutants lock clean test-engines test-clients test-seeds vllm sglang golden
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang golden
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,11 @@ bench-peers: $(VENV)/.dev ## measure the server beside other gateways, with one 
 
 bench-search: $(VENV)/.dev ## measure searches in vector stores (ARGS="--collection DIR": also their quality on judged queries; ARGS="--chunks 10000": one size; ARGS="--store postgresql://…")
 	@$(BIN)/python -m bench.search $(ARGS)
+
+bench-sandbox: $(VENV)/.dev sandbox-packages ## measure containers: starts, calls, memory (ARGS="--containers 20")
+	@$(BIN)/python -m bench.sandbox $(ARGS)
+
+sandbox-packages: build/sandbox/.made ## install numpy, pandas, matplotlib and pillow in build/sandbox, 300 MB, for tests and measurements
 
 test-engines: $(VENV)/.dev ## tests with a real vLLM and SGLang (VLLM=vllm://HOST:PORT or a folder, SGLANG likewise; GGUF=FILE: a model for tools)
 	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_SGLANG=$(or $(SGLANG),build/sglang) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \
@@ -107,6 +112,12 @@ $(VENV)/.run: $(VENV)/.made requirements/run.lock pyproject.toml
 $(VENV)/.dev: $(VENV)/.run requirements/dev.lock
 	@echo "Installing the development tools …" >&2
 	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@touch $@
+
+# By an interpreter that all users can read, as containers have users of their own.
+build/sandbox/.made:
+	@$(or $(wildcard /usr/bin/python3),$(PYTHON)) -m venv $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check --no-input -q install numpy pandas matplotlib pillow
 	@touch $@
 
 build/clients/.made build/litellm/.made: build/%/.made: requirements/%.lock
