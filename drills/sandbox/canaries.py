@@ -39,6 +39,8 @@ class Canaries:
         secret = folder / "secret"
         secret.write_text("secret")
         secret.chmod(0o644)
+        os.chown(secret, user, user)
+        self._secret = secret
         self._process = subprocess.Popen(["sleep", "3600"], user=user, env={"DRILL_SECRET": "1"})
         self.addresses = CanaryAddresses(
             port=self._listeners["a TCP port"].getsockname()[1], address=_find_address(), path=str(folder / "stream"),
@@ -47,9 +49,11 @@ class Canaries:
         )  # fmt: skip
         self._state = self._read_state()
 
-    def _read_state(self) -> tuple[str, set[int], int]:
-        pid = self._process.pid
-        return Path(f"/proc/{pid}/limits").read_text(), os.sched_getaffinity(pid), os.getpriority(os.PRIO_PROCESS, pid)
+    def _read_state(self) -> tuple[object, ...]:
+        pid, file = self._process.pid, self._secret.stat()
+        attributes = (file.st_mode, file.st_uid, file.st_size, file.st_mtime_ns, file.st_nlink)
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        return limits, os.sched_getaffinity(pid), os.getpriority(os.PRIO_PROCESS, pid), attributes
 
     def find_reached(self) -> list[str]:
         reached = []
@@ -65,7 +69,7 @@ class Canaries:
         if self._process.poll() is not None:
             reached.append("a process of the same user, which it killed")
         elif self._read_state() != self._state:
-            reached.append("the limits of a process of the same user")
+            reached.append("a process or a file of the same user, which it changed")
         return reached
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 from antiphon.sandbox.worker.seccomp import assemble
 from antiphon.sandbox.worker.syscall_table import ALLOWED, AUDIT_ARCHES, RESTRICTED
 
+CASES = ((True, True), (False, False), (False, True))
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 CLONE_NEWUSER, CLONE_VM = 0x10000000, 0x100
 AF_UNIX, AF_INET, AF_VSOCK, AF_NETLINK = 1, 2, 40, 16
@@ -45,7 +46,7 @@ def explain(decision: int) -> str:
 
 @pytest.mark.parametrize("namespaces", [True, False])
 def test_listed_calls_are_allowed_and_all_others_refused(namespaces: bool) -> None:
-    program = assemble(namespaces, scoped_signals=True)
+    program = assemble(namespaces, scoped_signals=True, shared_user=False)
     known = {*ALLOWED.values(), *RESTRICTED.values()}
     decisions = {number: explain(decide(program, number)) for number in range(1000)}
     assert {decisions[number] for number in ALLOWED.values()} == {"allowed"}
@@ -54,7 +55,7 @@ def test_listed_calls_are_allowed_and_all_others_refused(namespaces: bool) -> No
 
 
 def test_another_architecture_is_killed_and_its_numbers_are_refused() -> None:
-    program = assemble(namespaces=True, scoped_signals=True)
+    program = assemble(namespaces=True, scoped_signals=True, shared_user=True)
     assert explain(decide(program, 0, arch=0x40000003)) == "killed"
     if machine() == "x86_64":
         assert explain(decide(program, 0x40000000)) == "EPERM"
@@ -91,6 +92,16 @@ def test_another_architecture_is_killed_and_its_numbers_are_refused() -> None:
 )
 def test_arguments_decide_at_each_level(name: str, arguments: tuple[int, ...], inside: str, outside: str) -> None:
     """Outside of namespaces, and with a Landlock that does not stop signals."""
-    found = [assemble(namespaces=True, scoped_signals=True), assemble(namespaces=False, scoped_signals=False)]
+    found = [
+        assemble(namespaces=True, scoped_signals=True, shared_user=True),
+        assemble(namespaces=False, scoped_signals=False, shared_user=True),
+    ]
     decisions = [explain(decide(program, RESTRICTED[name], *arguments)) for program in found]
     assert decisions == [inside, outside]
+
+
+def test_attributes_of_files_are_not_changed_where_they_may_be_those_of_the_server() -> None:
+    found = [assemble(namespaces, scoped_signals=True, shared_user=shared) for namespaces, shared in CASES]
+    assert [decide(program, ALLOWED["fchmodat"]) == ALLOW for program in found] == [True, True, False]
+    assert decide(found[2], ALLOWED["fchmodat"]) == 0x50000  # it returns 0 and does nothing
+    assert decide(found[2], ALLOWED["fchmod"]) == ALLOW

@@ -48,7 +48,7 @@ def confine(spec: Confinement, readable: list[str]) -> None:
     visible = ["/"] if spec.namespaces else [*readable, *namespaces.SHARED_FILES]
     landlock.restrict(visible, writable, namespaces.DEVICES, deny_tcp=not spec.namespaces)
     scoped = landlock.find_version() >= landlock.SIGNAL_VERSION
-    seccomp.install(seccomp.assemble(spec.namespaces, scoped))
+    seccomp.install(seccomp.assemble(spec.namespaces, scoped, shared_user=spec.uid is None))
 
 
 def drop_privileges(spec: Confinement) -> None:

@@ -119,7 +119,7 @@ class Kernel:
         for number in pyplot.get_fignums():
             if self._figures < MAX_FIGURES:
                 buffer = io.BytesIO()
-                pyplot.figure(number).savefig(buffer, format="png", bbox_inches="tight")
+                pyplot.figure(number).savefig(buffer, format="png")
                 if buffer.tell() <= MAX_FIGURE_BYTES:
                     self._figures += 1
                     self._send({"figure": self._figures}, buffer.getvalue())

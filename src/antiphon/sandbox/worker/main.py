@@ -35,6 +35,7 @@ _FIRST_UID = 1_900_000_000  # above the ranges of systemd and of most containers
 _UIDS = 60_000
 _TRIAL = b"import colorsys, wave, subprocess; subprocess.run(['/bin/sh', '-c', ':'], check=True)"
 _TRIAL_SECONDS = 20.0
+_TRUNCATE_VERSION = 3
 
 Answer = dict[str, Any]
 
@@ -76,6 +77,8 @@ class ContainerHost:
     async def _try_level(self) -> None:
         if not landlock.find_version():
             raise StartFailed("this kernel has no Landlock (Linux 5.13 and newer, with `landlock` in its list of LSMs)")
+        if self.level == "landlock" and self._first_uid is None and landlock.find_version() < _TRUNCATE_VERSION:
+            raise StartFailed("without root it needs Landlock 3 (Linux 6.2), as files of the server could be truncated")
         errors: list[bytes] = []
         await self.start({"id": "trial", "memory": 1 << 30, "disk": 1 << 20, "files": 100, "processes": 16}, b"")
         try:

@@ -46,6 +46,11 @@ class Condition:
 
 
 _PROCESS_CALLS: Final = ("kill", "tkill", "tgkill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+# Landlock does not restrict them. They do nothing and succeed where they could reach files of the server: programs that
+# copy files make them, and would fail otherwise.
+_ATTRIBUTE_CALLS: Final = (
+    *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes", "futimesat", "utimensat"),
+)
 _NETWORK_CALLS: Final = ("bind", "connect", "listen", "accept", "accept4")
 
 # Conditions at all levels; calls without one here and below are refused.
@@ -82,12 +87,15 @@ def _make_conditions(namespaces: bool, scoped_signals: bool) -> dict[str, list[C
     return found
 
 
-def assemble(namespaces: bool, scoped_signals: bool) -> bytes:
-    """Return the filter for this process."""
+def assemble(namespaces: bool, scoped_signals: bool, shared_user: bool) -> bytes:
+    """Return the filter for this process. With a shared user, files of the server belong to the same user."""
     program = [_make(_LOAD, _ARCH), _make(_EQUAL, AUDIT_ARCHES[machine()], 1, 0), _make(_RETURN, _KILL)]
     program += [_make(_LOAD, _NUMBER)]
     if machine() == "x86_64":  # the numbers of x32 programs
         program += [_make(_GREATER, _X32_BIT - 1, 0, 1), _make(_RETURN, _ERRNO | EPERM)]
+    for name in _ATTRIBUTE_CALLS if shared_user and not namespaces else ():
+        if name in ALLOWED:
+            program += [_make(_EQUAL, ALLOWED[name], 0, 1), _make(_RETURN, _ERRNO | 0)]
     for number in ALLOWED.values():
         program += [_make(_EQUAL, number, 0, 1), _make(_RETURN, _ALLOW)]
     for name, conditions in _make_conditions(namespaces, scoped_signals).items():
