@@ -16,7 +16,7 @@ from statistics import median
 from antiphon.errors import SandboxUnavailable
 from antiphon.sandbox.base import ContainerLimits, PrintedText
 from antiphon.sandbox.local import LocalSandbox
-from tests.support.sandboxes import LEVELS, PACKAGES_PYTHON, find_python, run_code, run_sandbox
+from tests.support.sandboxes import LEVELS, PACKAGES_PYTHON, find_processes, find_python, run_code, run_sandbox
 
 LIMITS = ContainerLimits()
 PLOT = "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nNone"
@@ -44,14 +44,8 @@ async def _time_interrupt(sandbox: LocalSandbox) -> float:
 
 def _measure_private(sandbox: LocalSandbox) -> float:
     """Return the private memory of all processes of the sandbox except itself and its zygote, in megabytes."""
-    total, pids = 0, []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(sandbox.folder).encode() in (folder / "cmdline").read_bytes():
-                pids.append(int(folder.name))
-        except OSError:
-            continue
-    for pid in sorted(pids)[2:]:
+    total = 0
+    for pid in find_processes(sandbox)[2:]:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         total += sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
     return total / 1000

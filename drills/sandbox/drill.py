@@ -20,7 +20,7 @@ from drills.harness.findings import Figure, Findings
 from drills.sandbox.canaries import Canaries, run_canaries
 from drills.sandbox.programs import Program, make_attempts, read_burdens
 from drills.sandbox.worker_copy import copy_worker
-from tests.support.sandboxes import find_python
+from tests.support.sandboxes import find_processes, find_python
 
 LIMITS = ContainerLimits(memory=512 << 20, disk=32 << 20, files=500, processes=32)
 NOBODY = 65534
@@ -199,17 +199,6 @@ def _await_socket(process: "subprocess.Popen[bytes]", path: Path) -> None:
 
 def _await_end(tested: LocalSandbox) -> list[int]:
     deadline = time.monotonic() + _END_SECONDS
-    while (processes := _find_processes(tested)) and time.monotonic() < deadline:
+    while (processes := find_processes(tested)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return processes
-
-
-def _find_processes(tested: LocalSandbox) -> list[int]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(tested.folder).encode() in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found

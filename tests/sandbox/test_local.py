@@ -21,7 +21,15 @@ from antiphon.config.areas import SandboxLevel
 from antiphon.errors import Busy, InvalidValue, NotFound, SandboxUnavailable, StorageLimitReached, UnknownContainer
 from antiphon.sandbox.base import PrintedText
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings, make_sandbox_settings
-from tests.support.sandboxes import LEVELS, LIMITS, PACKAGES_PYTHON, keep_sandbox, run_code, run_sandbox
+from tests.support.sandboxes import (
+    LEVELS,
+    LIMITS,
+    PACKAGES_PYTHON,
+    find_processes,
+    keep_sandbox,
+    run_code,
+    run_sandbox,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -67,18 +75,6 @@ async def lone_sandbox(settings: SandboxSettings) -> AsyncIterator[LocalSandbox]
 async def _pieces(*parts: bytes) -> AsyncIterator[bytes]:
     for part in parts:
         yield part
-
-
-def find_processes(sandbox: LocalSandbox) -> list[int]:
-    """Return the sandbox process, its zygote, guards and kernels: their command names the folder."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(sandbox.folder).encode() in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return sorted(found)
 
 
 async def _await_end(sandbox: LocalSandbox) -> None:
@@ -260,9 +256,8 @@ async def test_no_process_remains_when_the_sandbox_process_is_killed_and_it_is_s
     await run_code(lone_sandbox, "import os\nif os.fork() == 0:\n    import time\n    time.sleep(600)")
     os.kill(find_processes(lone_sandbox)[0], signal.SIGKILL)
     await _await_end(lone_sandbox)
-    with pytest.raises(SandboxUnavailable) as caught:
+    with pytest.raises(SandboxUnavailable):
         await run_code(lone_sandbox, "1")
-    assert caught.value.retry_after
     async with asyncio.timeout(30):
         while True:
             try:

@@ -71,6 +71,19 @@ def keep_sandbox(level: SandboxLevel) -> Iterator[SandboxSettings | str]:
         process.wait(20)
 
 
+def find_processes(sandbox: LocalSandbox) -> list[int]:
+    """Return the sandbox process, its zygote, then guards and kernels: by their start, as numbers may start again."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(sandbox.folder).encode() in (folder / "cmdline").read_bytes():
+                started = int((folder / "stat").read_text().rpartition(")")[2].split()[19])
+                found.append((started, int(folder.name)))
+        except OSError:
+            continue
+    return [pid for _, pid in sorted(found)]
+
+
 class RunRecord(Struct, frozen=True):
     """All events of a call."""
 

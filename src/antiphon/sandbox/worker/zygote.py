@@ -168,6 +168,7 @@ def _guard(spec: Confinement, readable: list[str]) -> int:
         signal.signal(signal.SIGINT, lambda number, frame: os.kill(kernel, signal.SIGINT))
     if spec.namespaces:
         drop_privileges(spec)
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)  # the change of the user has cleared it
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # the kernel, which has the same user, cannot read or change it
     else:
         signal.signal(signal.SIGTERM, lambda number, frame: _end_group(kernel))
