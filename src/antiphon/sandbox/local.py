@@ -184,7 +184,11 @@ class LocalSandbox:
         self._check_platform()
         _make_private(self.settings.folder)
         connection = await self._join() or await self._start_process()
-        level = (await _read_status(connection)).level
+        try:
+            level = (await _read_status(connection)).level
+        except SandboxUnavailable:
+            await connection.close()
+            raise
         if level == "none" or self.settings.level not in ("auto", level):  # a defect, or another program
             await connection.close()
             raise SandboxUnavailable(f"The sandbox has the level {level} instead of {self.settings.level}.")
