@@ -50,6 +50,6 @@ def test_postgresql_behaves_as_the_reference_store(postgres: Postgres, postgres_
     class TruncatingMachine(StoreMachine):
         def teardown(self) -> None:
             super().teardown()
-            postgres.run_sql(f"TRUNCATE {TABLES}", name)
+            postgres.run_sql(f"TRUNCATE {TABLES} CASCADE", name)
 
     run_machine(lambda: TruncatingMachine(partial(make_store, postgres_url, TTL), rows), SHORT)
