@@ -28,6 +28,7 @@ from drills.egress.url_fields import FIELDS, PAGES, SERVERS, UrlField
 from drills.harness.client import Answer
 from drills.harness.findings import Figure, Findings, percentile
 from drills.harness.in_process import LocalClient
+from drills.harness.own_address import find_own_address
 from tests.egress.hosts import Host, build_redirect, build_response, run_host
 from tests.support.local_servers import Reader, Writer, serve_tcp
 from tests.support.media_files import png
@@ -281,9 +282,9 @@ async def egress(step: int, findings: Findings, extra_allowed: Sequence[str] = (
     """
     monitor = _get_monitor()
     async with _run_testbed(monitor, extra_allowed, local_mode=False) as (testbed, _, port):
-        await _check_remote_mode(testbed, make_spellings(port, _own_address())[::step], port, findings)
+        await _check_remote_mode(testbed, make_spellings(port, find_own_address())[::step], port, findings)
     async with _run_testbed(monitor, extra_allowed, local_mode=True) as (testbed, canaries, port):
-        await _check_local_mode(testbed, canaries, make_spellings(port, _own_address())[::step], port, findings)
+        await _check_local_mode(testbed, canaries, make_spellings(port, find_own_address())[::step], port, findings)
 
 
 async def _check_remote_mode(testbed: EgressTestbed, chosen: list[Spelling], port: int, findings: Findings) -> None:
@@ -376,13 +377,3 @@ async def _check_legitimate(testbed: EgressTestbed, fields: Sequence[UrlField], 
                 findings.add_violation(
                     f"{field.name}, {method}: the legitimate host was rejected: {answer.body[:300]!r}"
                 )
-
-
-def _own_address() -> str:
-    """Return an address of this machine on its network, or loopback if it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from drills.harness.own_address import find_own_address
+
 
 class CanaryAddresses(Struct, frozen=True, kw_only=True):
     """Where the canaries are, for programs."""
@@ -43,7 +45,8 @@ class Canaries:
         self._secret = secret
         self._process = subprocess.Popen(["sleep", "3600"], user=user, env={"DRILL_SECRET": "1"})
         self.addresses = CanaryAddresses(
-            port=self._listeners["a TCP port"].getsockname()[1], address=_find_address(), path=str(folder / "stream"),
+            port=self._listeners["a TCP port"].getsockname()[1], address=find_own_address(),
+            path=str(folder / "stream"),
             datagrams=str(folder / "datagrams"), abstract=f"\0drill-{os.getpid()}-{user}", pid=self._process.pid,
             secret_file=str(secret), folder=str(sandbox_folder), sandbox_socket=str(sandbox_folder / "socket"),
         )  # fmt: skip
@@ -96,13 +99,3 @@ def _listen(family: int, kind: int, address: object) -> socket.socket:
         listener.listen(16)
     listener.setblocking(False)
     return listener
-
-
-def _find_address() -> str:
-    """Return an address of this machine that is not loopback, if there is one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"

@@ -110,7 +110,7 @@ class NotWaiting(BadRequest, code="response_not_waiting"): ...  # for tool outpu
 class ToolOutputTimeout(BadRequest, code="tool_output_timeout"): ...  # not 408, which SDKs retry
 
 
-# Of messages on a WebSocket.
+# Errors of messages on a WebSocket.
 
 
 class UnknownEventType(BadRequest, code="unknown_event_type"): ...
@@ -129,7 +129,7 @@ class ConnectionExpired(BadRequest, code="websocket_connection_limit_reached"):
     """A WebSocket has reached its maximum lifetime. Clients reconnect when they receive this code."""
 
 
-# Other statuses of a client's errors.
+# Errors of clients with another status than 400.
 
 
 class NotAuthenticated(AntiphonError, status=401, type="authentication_error", code="invalid_api_key"): ...

@@ -367,8 +367,8 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     ] = 60.0
     sandbox: Annotated[
         SandboxLevel,
-        "How code that models write is confined (see sandbox): namespaces, landlock, the stronger of those that this"
-        " host allows (auto), or none: no code is run.",
+        "How a code interpreter, which is not implemented yet, will confine code; only the doctor uses it today (see"
+        " sandbox): namespaces, landlock, the stronger of those that this host allows (auto), or none.",
     ] = "auto"
     sandbox_python: Annotated[
         Name | None,
