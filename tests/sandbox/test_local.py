@@ -292,6 +292,25 @@ async def test_servers_with_the_same_settings_share_one_sandbox(sandbox: LocalSa
     assert (await run_code(sandbox, "1 + 1")).stdout == "2\n"
 
 
+async def test_a_server_that_connects_while_the_last_other_one_disconnects_gets_a_sandbox(
+    lone_sandbox: LocalSandbox,
+) -> None:
+    other = LocalSandbox(lone_sandbox.settings)
+    process, lone_sandbox.process = lone_sandbox.process, None  # close() does not wait for it
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    await lone_sandbox.close()
+    status = asyncio.create_task(other.status())
+    for _ in range(20):  # it connects, but is not accepted
+        await asyncio.to_thread(os.sched_yield)
+    process.send_signal(signal.SIGCONT)
+    try:
+        assert (await status).containers == ()
+    finally:
+        await other.close()
+        await asyncio.to_thread(process.wait)
+
+
 async def test_a_sandbox_that_is_off_or_cannot_be_started_says_why(tmp_path: Path) -> None:
     with pytest.raises(SandboxUnavailable, match="--sandbox none"):
         await LocalSandbox(SandboxSettings(folder=tmp_path, level="none")).status()

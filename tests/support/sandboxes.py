@@ -16,6 +16,7 @@ from antiphon.config.areas import SandboxLevel
 from antiphon.errors import SandboxUnavailable
 from antiphon.sandbox.base import CodeResult, ContainerLimits, Figure, PrintedText
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings
+from antiphon.sandbox.worker import frames
 from tests.support.paths import ROOT
 
 LEVELS: tuple[SandboxLevel, ...] = ("namespaces", "landlock")
@@ -56,6 +57,8 @@ def keep_sandbox(level: SandboxLevel) -> Iterator[SandboxSettings | str]:
         async def start() -> "subprocess.Popen[bytes]":
             await sandbox.status()
             holder.connect(str(sandbox.folder / "socket"))
+            holder.sendall(frames.pack({"call": 1, "op": "stat"}))
+            frames.receive(holder)  # it has been accepted: without another client the process would end
             process, sandbox.process = sandbox.process, None
             await sandbox.close()
             assert process is not None

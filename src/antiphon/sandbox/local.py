@@ -38,7 +38,7 @@ from antiphon.sandbox.connection import LOST, SandboxConnection
 _BOOT = Path(__file__).with_name("worker") / "boot.py"
 _MACHINES = ("x86_64", "aarch64")
 _START_SECONDS = 120.0  # importing all packages, for the first time
-_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.1
 _CLOSE_SECONDS = 3.0
 _CONTAINER_SECONDS = 40.0
 _FILE_SECONDS = 60.0
@@ -183,12 +183,13 @@ class LocalSandbox:
     async def _open(self) -> SandboxConnection:
         self._check_platform()
         _make_private(self.settings.folder)
-        connection = await self._join() or await self._start_process()
         try:
-            level = (await _read_status(connection)).level
-        except SandboxUnavailable:
-            await connection.close()
-            raise
+            async with asyncio.timeout(_START_SECONDS):
+                connection, level = await self._join_or_start()
+        except TimeoutError:
+            if self.process is not None:
+                self.process.kill()
+            raise SandboxUnavailable(f"The sandbox was not ready within {_START_SECONDS:g} s.")
         if level == "none" or self.settings.level not in ("auto", level):  # a defect, or another program
             await connection.close()
             raise SandboxUnavailable(f"The sandbox has the level {level} instead of {self.settings.level}.")
@@ -200,14 +201,32 @@ class LocalSandbox:
         if sys.platform != "linux" or machine() not in _MACHINES:
             raise SandboxUnavailable("Code can be run on Linux only, on x86-64 or aarch64.")
 
-    async def _join(self) -> SandboxConnection | None:
-        """Connect to a sandbox process that another server has started, or this one just now."""
-        with suppress(FileNotFoundError, ConnectionRefusedError):
-            return SandboxConnection(*await asyncio.open_unix_connection(self.folder / "socket", limit=1 << 24))
-        return None
+    async def _join_or_start(self) -> tuple[SandboxConnection, str]:
+        """Connect to the sandbox process, and start it until it serves: one that just ends still has the folder."""
+        self.process = None
+        while (joined := await self._join()) is None:
+            if self.process is not None:
+                await asyncio.sleep(_POLL_SECONDS)
+                if self.process.poll():
+                    raise SandboxUnavailable(LOST)
+            await self._start_process()
+        return joined
 
-    async def _start_process(self) -> SandboxConnection:
-        """Start the sandbox process, with an empty environment and no files, and connect to it."""
+    async def _join(self) -> tuple[SandboxConnection, str] | None:
+        """Connect to a sandbox process that serves, whoever started it, and read its level."""
+        try:
+            streams = await asyncio.open_unix_connection(self.folder / "socket", limit=1 << 24)
+        except (FileNotFoundError, ConnectionError):
+            return None
+        connection = SandboxConnection(*streams)
+        try:
+            return connection, (await _read_status(connection)).level
+        except SandboxUnavailable:  # it ends, as its last client has just disconnected
+            await connection.close()
+            return None
+
+    async def _start_process(self) -> None:
+        """Start a sandbox process, with an empty environment and no files, and wait until it serves or ends."""
         options = {"folder": str(self.folder), "level": self.settings.level}
         command = [
             self.settings.python, "-I", "-B", "-X", "utf8", str(_BOOT), "sandbox",
@@ -225,24 +244,12 @@ class LocalSandbox:
             self.process = process = await asyncio.to_thread(start)
         except OSError as error:
             raise SandboxUnavailable(f"{self.settings.python} cannot be started: {error.strerror}.")
-        try:
-            async with asyncio.timeout(_START_SECONDS):
-                return await self._await_socket(process)
-        except TimeoutError:
-            process.kill()
-            raise SandboxUnavailable(f"The sandbox was not ready within {_START_SECONDS:g} s.")
-
-    async def _await_socket(self, process: "subprocess.Popen[bytes]") -> SandboxConnection:
-        """Wait for the socket. The process writes to stderr only if it fails, and closes it when it is ready."""
         assert process.stderr is not None
-        with process.stderr:
+        with process.stderr:  # it is closed when the process serves, and written to only if it fails
             reason = (await asyncio.to_thread(process.stderr.read, 4096)).decode(errors="replace").strip()
-        while (connection := await self._join()) is None:
-            if reason or process.poll():
-                last = reason.rpartition("\n")[2]
-                raise SandboxUnavailable(f"There is no sandbox on this host: {last}" if last else LOST)
-            await asyncio.sleep(_POLL_SECONDS)
-        return connection
+        if reason:
+            last = reason.rpartition("\n")[2]
+            raise SandboxUnavailable(f"There is no sandbox on this host: {last}")
 
 
 async def _read_status(connection: SandboxConnection) -> SandboxStatus:

@@ -289,7 +289,7 @@ async def _accept_clients(sandbox: ContainerHost, folder: str, stopping: asyncio
     loop = asyncio.get_running_loop()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(clients) >= _MAX_CONNECTIONS or not _is_own_user(writer):
+        if stopping.is_set() or len(clients) >= _MAX_CONNECTIONS or not _is_own_user(writer):
             writer.close()
             return
         connection = Connection(sandbox, reader, writer)
