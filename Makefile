@@ -17,10 +17,10 @@ help: ## list these targets
 run: $(VENV)/.run ## serve the embedded model on 127.0.0.1:8000 (ARGS="--port 9000" passes flags)
 	@$(BIN)/antiphon serve $(ARGS)
 
-test: lint docs-check $(if $(ARGS),types) ## style, types, generated docs, all tests and coverage (ARGS="-k name" passes flags to pytest)
+test: lint docs-check $(if $(ARGS),types) ## style, types, generated docs and all tests (ARGS="-k name" passes flags to pytest; COVERAGE=1: also line coverage)
 	@$(BIN)/python -m $(if $(ARGS),pytest $(if $(FAST),-m "not real_model") $(ARGS),tools.parallel_tests $(if $(FAST),--quick))
 
-quick: ## the same without models and coverage
+quick: ## the same without models
 	@$(MAKE) --no-print-directory test FAST=1
 
 lint: $(VENV)/.dev ## ruff: rules and formatting

@@ -1,7 +1,8 @@
 """`make test`: runs mypy and all tests as several processes, then merges coverage and requirements of all of them.
 
-A part is one pytest process. There are few, and only some of them measure coverage: a process that imports the server
-and the SDKs with line coverage needs 5 to 10 CPU seconds before its first test. Most tests of servers wait for
+Coverage costs a tenth of the time, so it is measured in CI, or with COVERAGE=1. A part is one pytest process. There are
+few, and only some of them measure coverage: a process that imports the server and the SDKs with line coverage needs 5
+to 10 CPU seconds before its first test. Most tests of servers wait for
 processes, so more parts than cores run at a time. Tests that load a model form one more part wherever they are, because
 two models at once slow each other down. The parts that take longest start first.
 
@@ -30,6 +31,7 @@ from tools import coverage
 from tools.requirements import ROOT, Row, find_proved_plans, find_unproved, load
 
 LANES = (os.cpu_count() or 1) + 2
+MEASURES_COVERAGE = bool(os.environ.get("CI") or os.environ.get("COVERAGE"))
 MODELS = "models"
 MODEL_MARK = "real_model"  # tests/plugins/selection.py verifies that a file with such tests contains this word
 NO_TESTS = 5  # exit code of pytest if all tests of a folder were deselected
@@ -105,8 +107,8 @@ def main() -> int:
 
 def _judge(folder: Path) -> int:
     proved = {row for path in folder.glob("*.json") for row in json.loads(path.read_text())}
-    codes = judge_requirements(load().rows().values(), proved), coverage.judge(folder.glob("*.coverage"))
-    return max(codes)
+    code = judge_requirements(load().rows().values(), proved)
+    return max(code, coverage.judge(folder.glob("*.coverage"))) if MEASURES_COVERAGE else code
 
 
 def passes_again(failures: list[PartResult]) -> bool:
@@ -183,7 +185,7 @@ def _run(part: Part) -> PartResult:
 def _environment(part: Part) -> dict[str, str]:
     """Enable bytecode files, since some two hundred servers start and each would compile everything; set coverage."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    measured = part.cache is not None and part.name not in UNMEASURED
+    measured = MEASURES_COVERAGE and part.cache is not None and part.name not in UNMEASURED
     return env | {coverage.VARIABLE: f"{part.cache}.coverage"} if measured else env
 
 
