@@ -26,7 +26,7 @@ from drills.harness.process import Process, Servers
 RECOVERY_SECONDS = 5.0
 _EFFECT_SECONDS = 3.0  # within which a fault occurs; some files are used only when the load ends
 _CHECKPOINTS, _COMMITS = 8, 5  # for a fault that has not occurred by then, and commits before each checkpoint
-_CHECKPOINT_SECONDS = 1.3  # after a commit; an idle server checkpoints its log after a second
+_CHECKPOINT_SECONDS = 5.0  # after a commit; an idle server checkpoints its log after a second, a busy host delays it
 _BLOCKED_SECONDS = 10.0  # includes the time to use up the free part of a disk
 _HANG_SECONDS = 90.0
 _LONG_TEXT = "x" * 40_000
