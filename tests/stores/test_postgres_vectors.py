@@ -1,5 +1,6 @@
 """pgvector in PostgreSQL: servers without it, servers that get it later, and the HNSW indexes of large stores."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from tests.support.services import Postgres
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("postgresql")]
 
 DIMENSIONS = 32
+WAITING = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 INDEXES = "SELECT relname FROM pg_class WHERE relname LIKE 'hnsw%' AND relkind = 'i'"
 clock = Clock()
 
@@ -95,6 +97,23 @@ async def test_an_extension_that_was_removed_and_installed_again_gets_all_vector
     postgres.run_sql("DROP EXTENSION vector CASCADE", get_name(postgres_url))
     async with open_store(postgres_url) as store:
         assert await count_nearest(store, name, query) == 5
+
+
+async def test_vectors_are_copied_while_another_server_deletes_their_chunks(postgres_url: str) -> None:
+    async with open_store(postgres_url) as store:
+        name = await create_vector_store(store, clock)
+        [query, *_] = await add_vectors(store, name, 5)
+        assert await count_nearest(store, name, query) == 5
+        other = await postgres_pool.connect(postgres_url)
+        await other.execute("DELETE FROM vector_point_files")
+        await other.execute("BEGIN; DELETE FROM vector_embeddings")
+        copying = asyncio.create_task(store.add_points(TENANT, name, "embedder", DIMENSIONS, None, 100))
+        while not copying.done() and not await other.fetchval(WAITING):
+            pass
+        await other.execute("COMMIT")
+        assert await copying is None
+        await other.close()
+        assert await store.count_points(name, "embedder") == {}
 
 
 async def test_an_old_extension_is_not_used(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

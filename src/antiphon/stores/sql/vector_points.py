@@ -50,10 +50,16 @@ FROM unnest(CAST($3 AS bigint[]), CAST($4 AS bigint[]), CAST($5 AS bigint[]), CA
     AS points (chunk, number, changed, embedding)
 ON CONFLICT (chunk, number) DO NOTHING
 """
+# A file whose chunks others are deleting is not recorded: the row would refer to a chunk that is gone.
 _FINISH = """
+WITH files AS (
+    SELECT changed, dimensions, COUNT(*) AS vectors, MAX(chunk) AS chunk FROM vector_points
+    WHERE store = $1 AND changed = ANY(CAST($2 AS bigint[])) GROUP BY changed, dimensions
+), present AS (
+    SELECT chunk FROM vector_embeddings WHERE chunk IN (SELECT chunk FROM files) FOR KEY SHARE SKIP LOCKED
+)
 INSERT INTO vector_point_files (store, changed, embedder, dimensions, vectors, chunk)
-SELECT store, changed, $3, dimensions, COUNT(*), MAX(chunk) FROM vector_points
-WHERE store = $1 AND changed = ANY(CAST($2 AS bigint[])) GROUP BY store, changed, dimensions
+SELECT $1, changed, $3, dimensions, vectors, chunk FROM files JOIN present USING (chunk)
 ON CONFLICT (store, changed) DO NOTHING
 """
 # Vectors have the length 1, so that the inner product is the cosine. The operator returns it with a minus.
