@@ -45,6 +45,7 @@ _VALUE_PATTERNS = (
     r"^There is nothing with the id|^The upload |^'part_ids' names|^The parts have",  # ids of lists, parts and states
     r"offers no tool",  # labels
     r"more than half of 'max_chunk_size_tokens'|one of the weights",  # numbers that depend on each other
+    r"expected a text, token ids, or a list of either",  # all elements of a list are of one kind
     r"^An output needs|needs an image_url",  # types shared with responses, where the field is optional
     r"^'\w+' and '\w+' |it needs '|not a declared|no tool to call|twice|already",  # fields that contradict each other
     r"'messages\[|^messages|are not allowed in a message|^Prefilled assistant messages",

@@ -61,6 +61,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 # Not images: listed items omit their URLs unless they are included.
 _REQUIRED_ONE_OF: dict[str, tuple[str, ...]] = {
     "InputFile": ("file_data", "file_id", "file_url"),
+    "FileContent": ("file_data", "file_id"),
     "SubmitToolOutput": ("tool_call_id", "call_id"),
     **{kind.__name__: ("key", "property") for kind in Comparison.__subclasses__()},
 }
