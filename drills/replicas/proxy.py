@@ -33,6 +33,9 @@ class ProxyConnection(asyncio.Protocol):
         self._on_connect = on_connect
         self._on_lost = on_lost
         self._peer: ProxyConnection | None = None
+        self._early = (
+            b""  # received before the other side was connected: asyncio of Python 3.11.2 reads although paused
+        )
         self.is_closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -43,10 +46,13 @@ class ProxyConnection(asyncio.Protocol):
 
     def join(self, peer: "ProxyConnection") -> None:
         self._peer, peer._peer = peer, self
+        peer.transport.write(self._early)
         self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self._peer is not None:
+        if self._peer is None:
+            self._early += data
+        else:
             self._peer.transport.write(data)
 
     def connection_lost(self, error: Exception | None) -> None:
