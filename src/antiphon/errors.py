@@ -87,6 +87,13 @@ class VectorStoreExpired(BadRequest, code="vector_store_expired"):
     """The store was not used for as many days as its creator allowed."""
 
 
+class DeclaredContainerUnknown(BadRequest, code="container_not_found"):
+    """Not 404, as for a container in a path: a field of the request is invalid."""
+
+
+class DeclaredContainerExpired(BadRequest, code="container_expired"): ...
+
+
 class InvalidEncryptedContent(BadRequest, code="invalid_encrypted_content"):
     """Encrypted content that was not encrypted here, or with another key, or for another tenant."""
 

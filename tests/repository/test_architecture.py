@@ -91,7 +91,10 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"schema_instance"},
         {"tokens"},
     ],
-    "tools": [{"file_search", "mcp", "web_search"}, {"registry", "base", "untrusted_text"}],
+    "tools": [
+        {"code_interpreter", "file_search", "mcp", "web_search"},
+        {"registry", "base", "untrusted_text"},
+    ],
     "tools.web_search": [
         {"tool"},
         {"browser"},

@@ -17,6 +17,7 @@ from antiphon.config import Config
 from antiphon.core.deltas import Delta, ServerItem, ToolOutputContent
 from antiphon.core.file_search import SearchHit, SearchRequest
 from antiphon.egress import EgressClient
+from antiphon.protocol.types.items import InputItem, OutputItem
 from antiphon.protocol.types.tools import AutoContainer, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.sandbox.base import CodeEvent
@@ -107,6 +108,8 @@ class ToolResult(Struct, frozen=True, kw_only=True):
 class Rewriter(Protocol):
     """Rewrites the output of a model: citation markers become annotations. One per turn."""
 
+    reads_marks: bool  # it removes citation markers from the text
+
     def feed(self, deltas: Sequence[Delta]) -> list[Delta]: ...
 
     def finish(self) -> list[Delta]:
@@ -121,7 +124,7 @@ class ResponseTool(Protocol):
         """Maximum duration of a call, in seconds."""
 
     def start_item(self, call: ModelToolCall) -> ServerItem | None:
-        """Return the initial item of a call with complete arguments; None if the arguments are streamed (MCP)."""
+        """Return the initial item of a call with complete arguments; None if they are streamed (MCP, code)."""
         return None
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
@@ -130,16 +133,25 @@ class ResponseTool(Protocol):
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
         """Return the result of a call that was not run, or whose outcome is unknown."""
 
-    async def prepare(self, param: str) -> WaitStep | None:
+    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
         """Check what the declaration refers to before anything is written; `param` is its position in the request.
 
-        Returns the step that the response waits for before the model is called; None if there is none.
+        `history`: the items before the output of the response. Returns the step that the response waits for before the
+        model is called; None if there is none.
         """
         return None
 
     def restore_output(self, output: ToolOutputContent) -> None:
         """Restore the output of a call that another server ran, so that later output is consistent with it."""
         return
+
+    async def recover(self, output: Sequence[OutputItem]) -> str:
+        """Continue a response that another server began, after its outputs were restored.
+
+        `output` has all items of the response. Returns what the model is told about this tool's calls that were
+        running, besides that they were interrupted.
+        """
+        return ""
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         """Return a rewriter for the next turn of the model; None if the output is not changed.
