@@ -158,6 +158,10 @@ class UnknownVectorStore(NotFound, code="vector_store_not_found"):
 class UnknownContainer(NotFound, code="container_not_found"): ...
 
 
+class ContainerExpired(NotFound, code="container_expired"):
+    """A container was not used for as long as its creator allowed, or was lost with its sandbox process."""
+
+
 class MethodNotAllowed(AntiphonError, status=405, type="invalid_request_error"):
     """`allow` lists the methods."""
 
