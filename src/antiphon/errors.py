@@ -222,7 +222,11 @@ class VectorStoreTimeout(Unavailable, code="vector_store_timeout"):
 
 
 class SandboxUnavailable(Unavailable, code="sandbox_unavailable"):
-    """Code is not run on this server, its kernel offers no sandbox, or the sandbox process fails."""
+    """The sandbox process fails, or a container belongs to the sandbox of another host."""
+
+
+class SandboxDisabled(SandboxUnavailable, status=400, type="invalid_request_error", code="sandbox_disabled"):
+    """Code is not run on this server, or its kernel offers no sandbox. Not 503, which SDKs retry."""
 
 
 # Failures of the server: status 500.
