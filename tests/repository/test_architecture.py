@@ -93,7 +93,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "tools": [
         {"code_interpreter", "file_search", "mcp", "web_search"},
-        {"registry", "base", "untrusted_text"},
+        {"registry", "base", "untrusted_images", "untrusted_text"},
     ],
     "tools.web_search": [
         {"tool"},

@@ -1,22 +1,12 @@
-"""A sandbox process for all tests of a file, and an application that uses it."""
+"""An application that uses a sandbox process."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from tests.api.app import run_api
 from tests.api.containers.container_api import ContainerApi
-from tests.support.sandboxes import keep_sandbox
-
-
-@pytest.fixture(scope="module")
-def sandbox_options() -> Iterator[dict[str, Any]]:
-    """Settings of a server that uses one sandbox process with the others."""
-    with keep_sandbox("auto") as found:
-        if isinstance(found, str):
-            pytest.skip(f"permission: no sandbox: {found}")
-        yield {"sandbox_folder": found.folder, "sandbox_python": found.python}
 
 
 @pytest.fixture

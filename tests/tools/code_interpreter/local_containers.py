@@ -15,13 +15,14 @@ from antiphon.sandbox.local import LocalSandbox
 from antiphon.tools.base import ToolServices, WrittenFile
 from antiphon.tools.code_interpreter.tool import CodeInterpreter
 from tests.egress.hosts import make_egress_client
+from tests.support.media_files import png
 from tests.support.sandboxes import LIMITS, run_sandbox
 
 # What code needs of matplotlib for a figure, on an interpreter without packages.
-PYPLOT = """
+PYPLOT = f"""
 import sys, types
 class Drawing:
-    def savefig(self, buffer, format): buffer.write(b"PNG")
+    def savefig(self, buffer, format): buffer.write({png()!r})
 drawn = [1]
 sys.modules["matplotlib.pyplot"] = types.SimpleNamespace(
     get_fignums=lambda: [*drawn], figure=lambda number: Drawing(), close=lambda name: drawn.clear())
@@ -29,14 +30,14 @@ sys.modules["matplotlib.pyplot"] = types.SimpleNamespace(
 
 
 class LocalContainers:
-    """Numbers containers and files. `expired` has containers that are gone; clear `running` to make calls wait."""
+    """Numbers containers and files. `expired` has those that are gone; clear `running` to make calls wait."""
 
     def __init__(self, sandbox: LocalSandbox) -> None:
         self.sandbox = sandbox
         self.tenants: dict[str, str] = {}
         self.expired: set[str] = set()
         self.wanted: list[str | AutoContainer] = []
-        self.running = asyncio.Event()
+        self.called, self.running = asyncio.Event(), asyncio.Event()
         self.running.set()
         self._files: dict[str, dict[str, str]] = defaultdict(dict)  # ids by path and container
 
@@ -59,6 +60,7 @@ class LocalContainers:
 
     async def run(self, tenant: str, container_id: str, code: str) -> AsyncGenerator[CodeEvent | WrittenFile, None]:
         self._find(tenant, container_id, "container_id")
+        self.called.set()
         await self.running.wait()
         async with aclosing(self.sandbox.run(container_id, code, 20.0)) as events:
             async for event in events:

@@ -1,21 +1,23 @@
-"""The output of a run, for the client and for the model."""
+"""The output of a run, for the client and for the model. Covers `tools/untrusted_images.py`."""
 
 from base64 import b64encode
 
 import pytest
 
+from antiphon.limits import Limits
 from antiphon.protocol.types.items import CodeImage, CodeLogs
 from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.sandbox.base import CodeEvent, CodeResult, Figure, PrintedText
 from antiphon.tools.base import WrittenFile
 from antiphon.tools.code_interpreter.citations import WrittenFiles
 from antiphon.tools.code_interpreter.run_output import MAX_INLINE_IMAGE, MAX_TOLD, NO_OUTPUT, RESTARTED, RunOutput
+from tests.support.media_files import huge_png, png
 
 DATA_URL = "data:image/png;base64,"
 
 
 def collect(*events: CodeEvent | WrittenFile, **result: object) -> RunOutput:
-    output = RunOutput()
+    output = RunOutput(Limits())
     for event in [*events, CodeResult(**{"outcome": "completed", **result})]:  # type: ignore[arg-type]  # valid fields
         output.add(event)
     return output
@@ -26,7 +28,7 @@ def make_file(file_id: str, path: str, is_figure: bool = False) -> WrittenFile:
 
 
 def test_texts_and_figures_have_their_order() -> None:
-    figures = [Figure(b"one"), Figure(b"two")]
+    figures = [Figure(png(9, 9)), Figure(png(10, 10))]
     output = collect(PrintedText("stdout", "a"), PrintedText("stderr", "b\n"), *figures, PrintedText("stdout", "c"))
     urls = [DATA_URL + b64encode(figure.png).decode() for figure in figures]
     assert output.to_outputs() == [CodeLogs(logs="ab\n"), *[CodeImage(url=url) for url in urls], CodeLogs(logs="c")]
@@ -35,6 +37,13 @@ def test_texts_and_figures_have_their_order() -> None:
     assert isinstance(told[0], InputText)
     assert told[0].text.splitlines() == ["ab", "c", *["[A figure was shown to the user.]"] * 2]
     assert told[1:] == [InputImage(image_url=url) for url in urls]
+
+
+@pytest.mark.parametrize("body", [b"", b"PNG", huge_png(60_000, 60_000), png(1, 1)])
+def test_a_figure_that_models_cannot_be_shown_is_left_out_for_them(body: bytes) -> None:
+    output = collect(Figure(body))
+    assert output.to_model_output() == [InputText(text=f"{NO_OUTPUT}\n[A figure was shown to the user.]")]
+    assert output.to_outputs() == [CodeImage(url=DATA_URL + b64encode(body).decode())]
 
 
 def test_a_large_figure_is_named_by_the_url_of_its_file() -> None:

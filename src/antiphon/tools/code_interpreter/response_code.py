@@ -20,6 +20,7 @@ from antiphon.errors import (
     InvalidValue,
     UnknownContainer,
 )
+from antiphon.limits import Limits
 from antiphon.protocol.types.items import CodeImage, CodeInterpreterCall, CodeLogs, InputItem, Message, OutputItem
 from antiphon.protocol.types.parts import InputFile, InputImage
 from antiphon.protocol.types.tools import AutoContainer, CodeInterpreterTool
@@ -54,9 +55,15 @@ class ResponseCode(ResponseTool):
     max_seconds = _MAX_SECONDS
 
     def __init__(
-        self, containers: CodeContainers, declared: CodeInterpreterTool, tenant: str, include: frozenset[str]
+        self,
+        containers: CodeContainers,
+        limits: Limits,
+        declared: CodeInterpreterTool,
+        tenant: str,
+        include: frozenset[str],
     ) -> None:
         self._containers = containers
+        self._limits = limits
         self._wanted = declared.container
         self._tenant = tenant
         self._lists_outputs = _INCLUDE_OUTPUTS in include
@@ -89,7 +96,7 @@ class ResponseCode(ResponseTool):
         return FOUND
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
-        code, output = parse_code(call), RunOutput()
+        code, output = parse_code(call), RunOutput(self._limits)
         async with self._in_order:
             await self._resolve()
             await emit(Progress(call.key, "interpreting"))

@@ -8,14 +8,16 @@ Lines about files are in this form, so that a server that takes the response ove
 text cannot forge them: the bracket before an id is replaced in it.
 """
 
-from base64 import b64encode
 from typing import Final, assert_never
 
+from antiphon.core.data_urls import to_data_url
 from antiphon.core.deltas import ToolOutputContent
+from antiphon.limits import Limits
 from antiphon.protocol.types.items import CodeImage, CodeLogs
-from antiphon.protocol.types.parts import InputImage, InputText
+from antiphon.protocol.types.parts import InputText
 from antiphon.sandbox.base import CodeEvent, CodeResult, Figure, PrintedText
 from antiphon.tools.base import WrittenFile
+from antiphon.tools.untrusted_images import make_input_image
 
 MAX_TOLD: Final = 20_000  # characters of printed text that a model reads
 MAX_INLINE_IMAGE: Final = 4 * 1024 * 1024  # bytes; larger ones are named by the URL of their file
@@ -31,7 +33,10 @@ _STOPPED: Final = {
 
 
 class RunOutput:
-    def __init__(self) -> None:
+    """Collects the events of a run. `limits`: of the images that models are shown."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._printed: list[list[str]] = [[]]  # texts before, between and after the figures
         self._figures: list[Figure] = []
         self._figure_files: dict[int, WrittenFile] = {}  # by the index of the figure
@@ -80,7 +85,8 @@ class RunOutput:
         text = "\n".join(filter(None, [*lines, *[SHOWN] * len(self._figures), *files]))
         if not self._figures:
             return text
-        return [InputText(text=text), *[InputImage(image_url=to_data_url(figure)) for figure in self._figures]]
+        images = [make_input_image(figure.png, self._limits) for figure in self._figures]
+        return [InputText(text=text), *[image for image in images if image is not None]]
 
     def _describe_end(self) -> list[str]:
         """Return sentences about output that is missing and about code that was stopped."""
@@ -93,12 +99,8 @@ class RunOutput:
     def _make_url(self, index: int) -> str:
         figure, file = self._figures[index], self._figure_files.get(index)
         if len(figure.png) <= MAX_INLINE_IMAGE or file is None:
-            return to_data_url(figure)
+            return to_data_url("image/png", figure.png)
         return f"/v1/containers/{file.container_id}/files/{file.file_id}/content"
-
-
-def to_data_url(figure: Figure) -> str:
-    return f"data:image/png;base64,{b64encode(figure.png).decode()}"
 
 
 def shorten(text: str) -> str:

@@ -39,6 +39,7 @@ class CodeInterpreter:
 
     def __init__(self, services: ToolServices) -> None:
         self._containers = services.containers
+        self._limits = services.config.limits
 
     @property
     def missing(self) -> str:
@@ -56,7 +57,7 @@ class CodeInterpreter:
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseCode:
         assert isinstance(declared, CodeInterpreterTool)
         assert self._containers is not None
-        return ResponseCode(self._containers, declared, tenant, include)
+        return ResponseCode(self._containers, self._limits, declared, tenant, include)
 
     async def close(self) -> None:
         pass
