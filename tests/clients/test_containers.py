@@ -21,7 +21,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
             pytest.skip(f"permission: no sandbox: {found}")
         with run_server(
             "--engine", "fake", "--sandbox-folder", str(found.folder), "--sandbox-python", find_python(),
-            "--container-max-memory", "4g",
+            "--container-max-memory", "4g", "--workers", "2",
+            "--store", str(tmp_path_factory.mktemp("store") / "my.db"),
         ) as server:  # fmt: skip
             yield server
 
