@@ -36,10 +36,6 @@ class Containers:
     async def delete(self, tenant: str, container_id: str) -> None:
         await self._live.delete(tenant, container_id)
 
-    async def check_file(self, tenant: str, container_id: str) -> None:
-        """Raise unless files can be added to the container."""
-        await self._live.use(tenant, container_id)
-
     async def write_file(
         self, tenant: str, container_id: str, filename: str, pieces: AsyncIterator[bytes], max_bytes: int
     ) -> ContainerFileRow:

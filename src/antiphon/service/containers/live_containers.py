@@ -117,22 +117,21 @@ class LiveContainers:
             raise
         self.starts["started"] += 1
 
-    async def find(self, tenant: str, container_id: str) -> ContainerRow:
-        """Return a container, which is a use of it, also if it has expired. Raises UnknownContainer."""
+    async def find(
+        self, tenant: str, container_id: str, seconds: float = 0.0, param: str = "container_id"
+    ) -> ContainerRow:
+        """Return a container, also if it has expired; otherwise this is a use of it. Raises UnknownContainer."""
         self.check_enabled()
-        row = await self.store.use_container(tenant, container_id)
+        row = await self.store.use_container(tenant, container_id, seconds)
         if row is None:
-            raise _unknown_error(container_id)
+            raise _unknown_error(container_id, param)
         return row
 
     async def use(
         self, tenant: str, container_id: str, seconds: float = 0.0, param: str = "container_id"
     ) -> ContainerRow:
         """Record a use of a container of this sandbox. Raises UnknownContainer and ContainerExpired."""
-        self.check_enabled()
-        row = await self.store.use_container(tenant, container_id, seconds)
-        if row is None:
-            raise _unknown_error(container_id, param)
+        row = await self.find(tenant, container_id, seconds, param)
         if row.state == "ended":
             message = f"The container '{row.id}' has expired: it was not used for {row.minutes} minutes, or was lost."
             raise ContainerExpired(message, param=param)

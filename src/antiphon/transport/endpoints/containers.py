@@ -68,7 +68,6 @@ class ContainersEndpoint(Struct, frozen=True):
 
     async def _receive(self, request: Request) -> ContainerFileRow:
         tenant, container_id = request.tenant, request.params["container_id"]
-        await self.service.check_file(tenant, container_id)  # before the body is read
         form = ReceivedForm[ContainerFileRow]()
 
         async def save(pieces: AsyncIterator[bytes], max_bytes: int) -> ContainerFileRow:
