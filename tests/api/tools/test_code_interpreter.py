@@ -124,6 +124,19 @@ async def test_a_continuation_has_the_variables_and_sees_the_calls(server: ApiSe
     assert "'content': '3\\n'" in last_prompt(server)
 
 
+async def test_a_container_is_made_only_for_code_and_its_lack_is_told_to_the_model(
+    sandbox_options: dict[str, Any],
+) -> None:
+    async with asyncio.timeout(120), run_api(**sandbox_options, containers_max_entries=1) as server:
+        for _ in range(3):
+            await create(server)
+        assert (await server.get("containers")).json()["data"] == []
+        await create(server, "1")
+        response = await create(server, "2")
+        assert [item["status"] for item in response["output"]] == ["failed", "completed"]
+        assert "Error: At most 1 containers can run" in last_prompt(server)
+
+
 async def test_outputs_that_were_not_included_are_not_shown_again(server: ApiServer) -> None:
     first = await create(server, "print('secret')")
     await create(server, previous_response_id=first["id"])

@@ -1,8 +1,8 @@
 """Code of one response: its container, and the calls that run in it one after the other.
 
-The container is found or made before the model is called, because the item of a call names it from the beginning: the
-one that is declared, that of an earlier call in the history, or a new one. A server that takes the response over looks
-for the container of the calls so far, and the model is told if it is lost.
+The container is known before the model is called, because the item of a call names it from the beginning: the one that
+is declared, that of an earlier call in the history, or a new one, which is made for the first call. A server that takes
+the response over looks for the container of the calls so far, and the model is told if it is lost.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from antiphon.errors import (
     InvalidValue,
     UnknownContainer,
 )
+from antiphon.ids import new_id
 from antiphon.limits import Limits
 from antiphon.protocol.types.items import CodeImage, CodeInterpreterCall, CodeLogs, InputItem, Message, OutputItem
 from antiphon.protocol.types.parts import InputFile, InputImage
@@ -69,12 +70,13 @@ class ResponseCode(ResponseTool):
         self._lists_outputs = _INCLUDE_OUTPUTS in include
         self._param = "tools"
         self._previous: list[str] = []  # containers of earlier calls, the latest first
-        self._container = ""  # "" until it is resolved
+        self._container = ""  # "" until it is known
+        self._is_made = False
         self._notice = ""  # for the model, with the next output
         self._files = WrittenFiles()
         self._in_order = asyncio.Lock()
 
-    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep:
+    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
         self._param, self._previous = f"{param}.container", list_containers(history)
         if isinstance(self._wanted, AutoContainer) and (files := list_files(history)):
             self._wanted = replace(self._wanted, file_ids=[*(self._wanted.file_ids or ()), *files])
@@ -84,21 +86,25 @@ class ResponseCode(ResponseTool):
             raise DeclaredContainerUnknown(error.message, param=self._param) from None
         except ContainerExpired as error:
             raise DeclaredContainerExpired(error.message, param=self._param) from None
-        return self._resolve
+        if isinstance(self._wanted, AutoContainer) and self._previous:
+            return self._find
+        self._use(self._wanted if isinstance(self._wanted, str) else None)
+        return None
 
     async def recover(self, output: Sequence[OutputItem]) -> str:
-        used = list_containers(output)
-        self._previous = [*dict.fromkeys([*used, *self._previous])]
-        await self._resolve()
-        if used and used[0] != self._container:
-            self._files = WrittenFiles()
-            return LOST
-        return FOUND
+        if not (used := list_containers(output)):
+            return ""
+        self._previous, self._container = [*dict.fromkeys([*used, *self._previous])], ""
+        await self._find()
+        if used[0] == self._container:
+            return FOUND
+        self._files = WrittenFiles()
+        return LOST
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         code, output = parse_code(call), RunOutput(self._limits)
         async with self._in_order:
-            await self._resolve()
+            await self._make()
             await emit(Progress(call.key, "interpreting"))
             async with aclosing(self._containers.run(self._tenant, self._container, code)) as events:
                 async for event in events:
@@ -120,13 +126,23 @@ class ResponseCode(ResponseTool):
             return None
         return ContainerFileRewriter(self._files, self._container, self._lists_outputs)
 
-    async def _resolve(self) -> None:
-        """Find or make the container, once."""
-        if self._container:
-            return
-        self._container = await self._containers.resolve(self._tenant, self._wanted, self._previous, self._param)
+    async def _find(self) -> None:
+        """Find the container, once."""
+        if not self._container:
+            self._use(await self._containers.find(self._tenant, self._wanted, self._previous, self._param))
+
+    def _use(self, found: str | None) -> None:
+        self._container, self._is_made = found or new_id("cntr"), found is not None
         if self._previous and self._previous[0] != self._container:
             self._notice = OTHER_CONTAINER
+
+    async def _make(self) -> None:
+        """Make the container, if it is a new one."""
+        await self._find()
+        if not self._is_made:
+            assert isinstance(self._wanted, AutoContainer)
+            await self._containers.make(self._tenant, self._wanted, self._container, self._param)
+            self._is_made = True
 
     def _make_item(
         self, code: str, status: Literal["completed", "failed"], outputs: list[CodeLogs | CodeImage]
