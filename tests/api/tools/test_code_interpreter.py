@@ -137,15 +137,30 @@ async def test_a_container_is_made_only_for_code_and_its_lack_is_told_to_the_mod
         assert "Error: At most 1 containers can run" in last_prompt(server)
 
 
-async def test_outputs_that_were_not_included_are_not_shown_again(server: ApiServer) -> None:
-    first = await create(server, "print('secret')")
-    await create(server, previous_response_id=first["id"])
-    assert "[The output of this code is not shown again.]" in last_prompt(server)
-    listed = await create(server, "print('open')", include=[OUTPUTS])
-    path = f"responses/{listed['id']}"
+@pytest.mark.shows("A4.8")
+async def test_outputs_are_returned_only_if_they_are_included(server: ApiServer) -> None:
+    response = await create(server, "print('open')", include=[OUTPUTS])
+    path = f"responses/{response['id']}"
     assert (await server.get(path)).json()["output"][0]["outputs"] is None
     shown = (await server.get(f"{path}?include={OUTPUTS}")).json()["output"][0]["outputs"]
     assert shown == [{"type": "logs", "logs": "open\n"}]
+
+
+@pytest.mark.shows("E.18")
+@pytest.mark.parametrize("chain", ["previous_response_id", "conversation"])
+async def test_the_model_sees_outputs_again_that_its_client_has_not_included(server: ApiServer, chain: str) -> None:
+    conversation = await server.post_ok("conversations", {}) if chain == "conversation" else None
+    fields = {"conversation": conversation["id"]} if conversation else {}
+    first = await create(server, "print('first')", PYPLOT + "\nprint('second')", **fields)
+    assert [item.get("outputs") for item in first["output"]] == [None, None, None]
+    fields = fields or {"previous_response_id": first["id"]}
+    second = await create(server, "print('third')", **fields)
+    assert all(f"'content': '{word}" in last_prompt(server) for word in ("first", "second", "third"))
+    assert FIGURE not in last_prompt(server)
+    await server.delete(f"responses/{first['id']}")
+    await create(server, **(fields if conversation else {"previous_response_id": second["id"]}))
+    assert "'content': 'third" in last_prompt(server)
+    assert "'content': '[The output of this code is not shown again.]'" in last_prompt(server)
 
 
 @pytest.mark.shows("E.19")
