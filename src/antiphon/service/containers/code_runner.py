@@ -32,6 +32,7 @@ class CodeRunner:
             await self._live.ensure(tenant, wanted, param)
         else:
             await self._live.check(tenant, _to_request(wanted), f"{param}.")
+            await self._live.sandbox.status()  # raises if there is none
 
     async def find(self, tenant: str, wanted: str | AutoContainer, previous: Sequence[str], param: str) -> str | None:
         if isinstance(wanted, str):

@@ -16,7 +16,8 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Citation, Delta, Text, ToolOutputContent
-from antiphon.protocol.types.parts import ContainerFileCitation, InputText
+from antiphon.protocol.types.items import InputItem, Message
+from antiphon.protocol.types.parts import ContainerFileCitation, InputText, OutputText
 from antiphon.tools.base import WrittenFile
 
 LINK: Final = "sandbox:"
@@ -66,6 +67,18 @@ class WrittenFiles:
         """Return the figures that were not cited yet, once."""
         figures, self._figures = [*self._figures.values()], {}
         return figures
+
+
+def list_cited_files(items: Iterable[InputItem]) -> list[WrittenFile]:
+    """Return the files that answers among the items have cited. They can be linked again."""
+    parts = [part for item in items if isinstance(item, Message) for part in item.content]
+    texts = [part for part in parts if isinstance(part, OutputText)]
+    return [
+        WrittenFile(file_id=cited.file_id, container_id=cited.container_id, path=f"/mnt/data/{cited.filename}", size=0)
+        for text in texts
+        for cited in text.annotations
+        if isinstance(cited, ContainerFileCitation)
+    ]
 
 
 class ContainerFileRewriter:

@@ -18,6 +18,7 @@ from antiphon.errors import (
     DeclaredContainerExpired,
     DeclaredContainerUnknown,
     InvalidValue,
+    SandboxDisabled,
     UnknownContainer,
 )
 from antiphon.ids import new_id
@@ -33,8 +34,9 @@ from antiphon.tools.base import (
     Rewriter,
     ToolResult,
     WaitStep,
+    WrittenFile,
 )
-from antiphon.tools.code_interpreter.citations import ContainerFileRewriter, WrittenFiles
+from antiphon.tools.code_interpreter.citations import ContainerFileRewriter, WrittenFiles, list_cited_files
 from antiphon.tools.code_interpreter.run_output import RunOutput
 from antiphon.tools.untrusted_text import MAX_ARGUMENT_LENGTH
 
@@ -74,10 +76,12 @@ class ResponseCode(ResponseTool):
         self._is_made = False
         self._notice = ""  # for the model, with the next output
         self._files = WrittenFiles()
+        self._cited: list[WrittenFile] = []  # files that earlier answers have cited
         self._in_order = asyncio.Lock()
 
     async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
         self._param, self._previous = f"{param}.container", list_containers(history)
+        self._cited = list_cited_files(history)
         if isinstance(self._wanted, AutoContainer) and (files := list_files(history)):
             self._wanted = replace(self._wanted, file_ids=[*(self._wanted.file_ids or ()), *files])
         try:
@@ -86,6 +90,9 @@ class ResponseCode(ResponseTool):
             raise DeclaredContainerUnknown(error.message, param=self._param) from None
         except ContainerExpired as error:
             raise DeclaredContainerExpired(error.message, param=self._param) from None
+        except SandboxDisabled as error:
+            error.param = param
+            raise
         if isinstance(self._wanted, AutoContainer) and self._previous:
             return self._find
         self._use(self._wanted if isinstance(self._wanted, str) else None)
@@ -135,6 +142,7 @@ class ResponseCode(ResponseTool):
         self._container, self._is_made = found or new_id("cntr"), found is not None
         if self._previous and self._previous[0] != self._container:
             self._notice = OTHER_CONTAINER
+        self._files.add([file for file in self._cited if file.container_id == self._container])
 
     async def _make(self) -> None:
         """Make the container, if it is a new one."""
