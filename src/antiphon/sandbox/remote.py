@@ -1,6 +1,7 @@
 """A sandbox worker on another host, at one of the addresses of --sandbox-url."""
 
 import asyncio
+import os
 import ssl
 from contextlib import ExitStack
 from urllib.parse import SplitResult
@@ -42,8 +43,10 @@ class RemoteWorker(SandboxLink):
         except ssl.SSLCertVerificationError as error:
             reason = error.verify_message.rstrip(".")
             raise SandboxUnavailable(self._explain(f"has a certificate that is not trusted: {reason}"))
+        except ssl.SSLError as error:
+            raise SandboxUnavailable(self._explain(f"cannot be reached: the TLS handshake failed: {error.reason}"))
         except (OSError, upgrade.InvalidHead) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             raise SandboxUnavailable(self._explain(f"cannot be reached: {reason}"))
 
     async def _open_streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
