@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from antiphon.cli.sandbox_worker import sandbox_worker
-from tests.deploy.test_manifests import KUBERNETES, get_container, load_documents, load_manifest
+from tests.deploy.test_manifests import DOCKERFILE, KUBERNETES, get_container, load_documents, load_manifest
 from tests.support.paths import ROOT
 from tests.support.sandboxes import LIMITS, WORKER_KEY, make_pool, run_code
 
@@ -68,7 +68,9 @@ def test_the_arguments_are_options_of_the_command_and_name_what_is_mounted() -> 
     containers = int(values["sandbox_max_containers"])
     assert int(get_worker()["resources"]["limits"]["memory"].removesuffix("Gi")) > containers
     assert int(get_pod()["volumes"][1]["emptyDir"]["sizeLimit"].removesuffix("Gi")) > containers
-    assert get_worker()["image"] == get_container()["image"]
+    tag = get_container()["image"].partition(":")[2]
+    assert get_worker()["image"] == f"antiphon-sandbox:{tag}"
+    assert "FROM server AS sandbox-worker\n" in DOCKERFILE
 
 
 def test_the_servers_are_told_the_address_of_the_service_which_has_that_of_every_pod() -> None:
