@@ -3,9 +3,11 @@
 import codecs
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 
 import msgspec
 
+from antiphon.errors import SandboxUnavailable, UnknownContainer
 from antiphon.sandbox.base import (
     CodeEvent,
     CodeResult,
@@ -60,7 +62,8 @@ class SandboxClient(ABC):
         finally:
             await answers.aclose()
             if not is_over and connection.is_open:
-                await self.interrupt(container_id)
+                with suppress(SandboxUnavailable, UnknownContainer):  # then the code has ended with the connection
+                    await connection.request("interrupt", _CONTAINER_SECONDS, id=container_id)
 
     async def interrupt(self, container_id: str) -> None:
         await (await self.connect(container_id)).request("interrupt", _CONTAINER_SECONDS, id=container_id)
