@@ -48,7 +48,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "transport": [{"endpoints", "websocket"}, {"process"}, {"streaming"}, {"middleware"}, {"http"}],
     "service": [
         {"operations"},
-        {"vector_stores"},
+        {"containers", "vector_stores"},
         {"responses", "completions", "compact", "tokens", "engine_tasks", "conversations", "files"},
         {"runs"},
         {"planning"},
@@ -126,7 +126,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],
     "protocol.types": [
-        {"files", "vector_stores"},
+        {"containers", "files", "vector_stores"},
         {"completions", "chat", "legacy_events", "lists"},
         {"events", "tool_events", "request", "conversation", "response"},
         {"items"},

@@ -5,7 +5,7 @@ import time
 from abc import ABC, abstractmethod
 
 from antiphon.config.areas import SandboxLevel
-from antiphon.errors import SandboxUnavailable
+from antiphon.errors import SandboxDisabled, SandboxUnavailable
 from antiphon.sandbox.connection import SandboxConnection
 
 _FIRST_PAUSE = 0.5
@@ -21,6 +21,7 @@ class SandboxLink(ABC):
     def __init__(self, level: SandboxLevel) -> None:
         self.level = level
         self._connection: SandboxConnection | None = None
+        self._disabled: SandboxDisabled | None = None  # why the last attempt failed, if the host was the reason
         self._connected_at = 0.0
         self._failures = 0
         self._not_before = 0.0
@@ -44,10 +45,13 @@ class SandboxLink(ABC):
                 self._note_failure(is_stable=time.monotonic() - self._connected_at > self.stable_seconds)
                 await self.close()
             if (pause := self._not_before - time.monotonic()) > 0:
+                if self._disabled is not None:
+                    raise SandboxDisabled(self._disabled.message)
                 raise SandboxUnavailable(self.paused, retry_after=pause)
             try:
                 self._connection = await self._open()
-            except SandboxUnavailable:
+            except SandboxUnavailable as error:
+                self._disabled = error if isinstance(error, SandboxDisabled) else None
                 self._note_failure(is_stable=False)
                 raise
             self._connected_at = time.monotonic()

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from antiphon.config import Config
 from antiphon.config.areas import SandboxLevel
-from antiphon.errors import SandboxUnavailable
+from antiphon.errors import SandboxDisabled, SandboxUnavailable
 from antiphon.sandbox.base import SandboxStatus
 from antiphon.sandbox.client import SandboxClient, read_status
 from antiphon.sandbox.connection import LOST, SandboxConnection
@@ -97,9 +97,9 @@ class LocalSandbox(SandboxLink, SandboxClient):
 
     def _check_platform(self) -> None:
         if self.settings.level == "none":
-            raise SandboxUnavailable("Code is not run on this server (--sandbox none).")
+            raise SandboxDisabled("Code is not run on this server (--sandbox none).")
         if sys.platform != "linux" or machine() not in _MACHINES:
-            raise SandboxUnavailable("Code can be run on Linux only, on x86-64 or aarch64.")
+            raise SandboxDisabled("Code can be run on Linux only, on x86-64 or aarch64 (--sandbox).")
 
     async def _join_or_start(self) -> tuple[SandboxConnection, str]:
         """Connect to the sandbox process, and start it until it serves: one that just ends still has the folder."""
@@ -149,7 +149,7 @@ class LocalSandbox(SandboxLink, SandboxClient):
             reason = (await asyncio.to_thread(process.stderr.read, 4096)).decode(errors="replace").strip()
         if reason:
             last = reason.rpartition("\n")[2]
-            raise SandboxUnavailable(f"There is no sandbox on this host: {last}")
+            raise SandboxDisabled(f"There is no sandbox on this host (--sandbox {self.settings.level}): {last}")
 
 
 def _make_private(folder: Path) -> None:
