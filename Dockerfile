@@ -2,6 +2,7 @@
 #
 #   docker build -t antiphon .                          for engines that run elsewhere
 #   docker build -t antiphon --target with-model .      includes the built-in model (98 MB more)
+#   docker build -t antiphon-sandbox --target sandbox-worker .    runs code, with numpy, pandas, matplotlib and pillow
 #   docker run --read-only --tmpfs /tmp -v antiphon:/data -p 8000:8000 -e ANTIPHON_API_KEY=… antiphon
 #
 # Pin the base image by digest if your registry supports it; the tag moves with every Python or Debian update.
@@ -28,6 +29,12 @@ RUN pip --python /opt/antiphon install --no-deps --no-index --compile dist/*.whl
 # ---- model: downloads the built-in model. This needs pip, which the final image does not contain.
 FROM build AS model
 RUN pip install --no-deps --no-index dist/*.whl && XDG_CACHE_HOME=/cache antiphon pull
+
+# ---- sandbox-packages: what code in containers may import.
+FROM build AS sandbox-packages
+COPY requirements/sandbox.lock requirements/
+RUN python -m venv --without-pip /opt/sandbox
+RUN pip --python /opt/sandbox install --require-hashes --only-binary :all: -r requirements/sandbox.lock
 
 # ---- server
 FROM ${PYTHON} AS server
@@ -56,6 +63,13 @@ CMD ["serve"]
 
 FROM server AS with-model
 COPY --from=model --chown=10001:10001 /cache /cache
+
+FROM server AS sandbox-worker
+COPY --from=sandbox-packages /opt/sandbox /opt/sandbox
+# The port is that of the health check.
+ENV ANTIPHON_SANDBOX_PYTHON=/opt/sandbox/bin/python \
+    ANTIPHON_PORT=8700
+CMD ["sandbox-worker", "--listen", "0.0.0.0:8700"]
 
 # The default target.
 FROM server

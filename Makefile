@@ -87,6 +87,7 @@ lock: ## pin the dependencies of pyproject.toml (UPGRADE=1: to their newest vers
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --all-extras -c requirements/dev.lock -o requirements/image.lock
 	@build/lock/bin/uv $(COMPILE) --group clients -o requirements/clients.lock
 	@build/lock/bin/uv $(COMPILE) --group litellm -o requirements/litellm.lock
+	@build/lock/bin/uv $(COMPILE) --group sandbox -o requirements/sandbox.lock
 
 # For all platforms and Python versions, with the hashes of all files, without index addresses.
 COMPILE = pip compile -q --universal --python-version 3.11 --generate-hashes \
@@ -115,9 +116,9 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.lock
 	@touch $@
 
 # By an interpreter that all users can read, as containers have users of their own.
-build/sandbox/.made:
+build/sandbox/.made: requirements/sandbox.lock
 	@$(or $(wildcard /usr/bin/python3),$(PYTHON)) -m venv $(@D)
-	@$(@D)/bin/python -m pip --disable-pip-version-check --no-input -q install numpy pandas matplotlib pillow
+	@$(@D)/bin/python -m pip --disable-pip-version-check --no-input -q install --require-hashes --only-binary :all: -r $<
 	@touch $@
 
 build/clients/.made build/litellm/.made: build/%/.made: requirements/%.lock

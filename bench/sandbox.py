@@ -45,7 +45,7 @@ async def _time_interrupt(sandbox: LocalSandbox) -> float:
 def _measure_private(sandbox: LocalSandbox) -> float:
     """Return the private memory of all processes of the sandbox except itself and its zygote, in megabytes."""
     total = 0
-    for pid in find_processes(sandbox)[2:]:
+    for pid in find_processes(sandbox.folder)[2:]:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         total += sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
     return total / 1000

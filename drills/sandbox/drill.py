@@ -199,6 +199,6 @@ def _await_socket(process: "subprocess.Popen[bytes]", path: Path) -> None:
 
 def _await_end(tested: LocalSandbox) -> list[int]:
     deadline = time.monotonic() + _END_SECONDS
-    while (processes := find_processes(tested)) and time.monotonic() < deadline:
+    while (processes := find_processes(tested.folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return processes

@@ -41,7 +41,9 @@ def test_help_limits_lists_exactly_the_limits() -> None:
     assert list_flags(shown) == limits
 
 
-@pytest.mark.parametrize("command", ["serve", "chat", "models", "pull", "db", "keys", "bench", "version"])
+@pytest.mark.parametrize(
+    "command", ["serve", "chat", "models", "pull", "db", "keys", "bench", "sandbox-worker", "version"]
+)
 def test_every_command_has_help_and_is_listed_in_the_main_help(command: str) -> None:
     assert f"  {command} " in get_output("--help")
     assert f"Usage: antiphon {command}" in get_output(command, "-h")

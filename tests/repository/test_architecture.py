@@ -119,7 +119,14 @@ SUBLAYERS: dict[str, list[set[str]]] = {
             *("mcp_rules", "multi_match", "prompt", "stop_strings", "stream_lanes", "truncated_json", "usage"),
         },
     ],
-    "sandbox": [{"local"}, {"connection", "base"}, {"worker"}],
+    "sandbox": [
+        {"factory", "gateway"},
+        {"local", "worker_pool"},
+        {"remote"},
+        {"client", "link"},
+        {"connection", "base", "upgrade"},
+        {"worker"},
+    ],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],
     "protocol.types": [
         {"containers", "files", "vector_stores"},
@@ -131,7 +138,12 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"filters"},
         {"parts", "shared_list", "tool_choice", "traces"},
     ],
-    "cli": [{"commands"}, {"bench", "doctor", "keys"}, {"chat", "db"}, {"client", "options", "terminal"}],
+    "cli": [
+        {"commands"},
+        {"bench", "doctor", "keys", "sandbox_worker"},
+        {"chat", "db"},
+        {"client", "options", "terminal"},
+    ],
 }
 
 MAX_FOLDER_FILES = 20

@@ -22,7 +22,7 @@ def _parse_names(lines: list[str]) -> set[str]:
     return {re.split(r"[^\w-]", line)[0] for line in lines}
 
 
-@pytest.mark.parametrize("name", ["run.lock", "dev.lock", "image.lock", "clients.lock", "litellm.lock"])
+@pytest.mark.parametrize("name", ["run.lock", "dev.lock", "image.lock", "clients.lock", "litellm.lock", "sandbox.lock"])
 def test_a_lock_file_contains_only_hashed_pins(name: str) -> None:
     remainder = PIN.sub("", _read_lock(name))
     assert [line for line in remainder.splitlines() if not line.lstrip().startswith("#")] == []
@@ -44,7 +44,7 @@ def test_every_declared_dependency_is_pinned() -> None:
     assert runtime | development | _parse_names(extras) <= _parse_pins("dev.lock").keys()
 
 
-@pytest.mark.parametrize("group", ["clients", "litellm"])
-def test_every_client_is_pinned(group: str) -> None:
+@pytest.mark.parametrize("group", ["clients", "litellm", "sandbox"])
+def test_every_package_of_a_group_is_pinned(group: str) -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     assert _parse_names(pyproject["dependency-groups"][group]) <= _parse_pins(f"{group}.lock").keys()

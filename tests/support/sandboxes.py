@@ -9,18 +9,21 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from antiphon.config.areas import SandboxLevel
 from antiphon.errors import SandboxUnavailable
-from antiphon.sandbox.base import CodeResult, ContainerLimits, Figure, PrintedText
+from antiphon.sandbox.base import CodeResult, CodeSandbox, ContainerLimits, Figure, PrintedText
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings
 from antiphon.sandbox.worker import frames
+from antiphon.sandbox.worker_pool import WorkerPool, WorkerSettings
 from tests.support.paths import ROOT
 
 LEVELS: tuple[SandboxLevel, ...] = ("namespaces", "landlock")
 LIMITS = ContainerLimits(memory=512 << 20, disk=32 << 20, files=500, processes=24)
+WORKER_KEY = "k" * 24
 PACKAGES_PYTHON = ROOT / "build/sandbox/bin/python"  # made by `make sandbox-packages`
 
 
@@ -74,14 +77,58 @@ def keep_sandbox(level: SandboxLevel) -> Iterator[SandboxSettings | str]:
         process.wait(20)
 
 
-def find_processes(sandbox: LocalSandbox) -> list[int]:
+class WorkerProcess(Struct, frozen=True):
+    """`antiphon sandbox-worker`, on a free port."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+    folder: Path
+
+    def make_pool(self, key: str = WORKER_KEY, *others: "WorkerProcess") -> WorkerPool:
+        """Return what a server with a key uses, of this worker and of others."""
+        return make_pool(*(one.url for one in (self, *others)), key=key)
+
+
+def make_pool(*urls: str, key: str = WORKER_KEY) -> WorkerPool:
+    return WorkerPool(WorkerSettings(urls=(*map(urlsplit, urls),), key=key))
+
+
+@contextmanager
+def run_worker(*flags: str, keys: Sequence[str] = (WORKER_KEY,)) -> Iterator[WorkerProcess | str]:
+    """A worker and its sandbox process, or why there is none."""
+    with TemporaryDirectory(prefix="worker-") as folder:
+        os.chmod(folder, 0o711)
+        Path(folder, "keys").write_text("\n".join(keys))
+        options = (
+            "--sandbox-folder",
+            folder,
+            "--sandbox-key-file",
+            f"{folder}/keys",
+            "--sandbox-python",
+            find_python(),
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-m", "antiphon", "sandbox-worker", "--listen", "127.0.0.1:0", *options, *flags],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        try:
+            yield WorkerProcess(process, line.split()[-1], Path(folder)) if "://" in line else line
+        finally:
+            process.stdout.close()
+            process.terminate()
+            process.wait(30)
+
+
+def find_processes(folder: Path) -> list[int]:
     """Return the sandbox process, its zygote, then guards and kernels: by their start, as numbers may start again."""
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if str(sandbox.folder).encode() in (folder / "cmdline").read_bytes():
-                started = int((folder / "stat").read_text().rpartition(")")[2].split()[19])
-                found.append((started, int(folder.name)))
+            if str(folder).encode() in (entry / "cmdline").read_bytes():
+                started = int((entry / "stat").read_text().rpartition(")")[2].split()[19])
+                found.append((started, int(entry.name)))
         except OSError:
             continue
     return [pid for _, pid in sorted(found)]
@@ -96,7 +143,7 @@ class RunRecord(Struct, frozen=True):
     result: CodeResult
 
 
-async def run_code(sandbox: LocalSandbox, code: str, seconds: float = 20.0, container: str = "c") -> RunRecord:
+async def run_code(sandbox: CodeSandbox, code: str, seconds: float = 20.0, container: str = "c") -> RunRecord:
     events = [event async for event in sandbox.run(container, code, seconds)]
     texts = {
         name: "".join(one.text for one in events if isinstance(one, PrintedText) and one.stream == name)

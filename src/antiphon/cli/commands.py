@@ -59,6 +59,7 @@ LAZY_COMMANDS = {
     "db": "antiphon.cli.db",
     "doctor": "antiphon.cli.doctor.command",
     "keys": "antiphon.cli.keys",
+    "sandbox-worker": "antiphon.cli.sandbox_worker",
 }
 
 
@@ -71,7 +72,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in LAZY_COMMANDS:
             return super().get_command(ctx, cmd_name)
-        command = getattr(import_module(LAZY_COMMANDS[cmd_name]), cmd_name)
+        command = getattr(import_module(LAZY_COMMANDS[cmd_name]), cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

@@ -28,6 +28,7 @@ from antiphon.config.setting_types import (
     Rate,
     Seconds,
     Severity,
+    WorkerAddress,
 )
 from antiphon.config.tool_settings import McpServerSpec, index_by_label
 from antiphon.errors import StartupError
@@ -379,6 +380,17 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
         Path | None, "Folder for the files of containers, which are deleted with them.", "the system's temporary folder"
     ] = None
     sandbox_max_containers: Annotated[Count, "Maximum number of containers on this host."] = 64
+    sandbox_url: Annotated[
+        tuple[WorkerAddress, ...],
+        "http:// or https://HOST:PORT of sandbox workers that run code instead of this host; every address of the host"
+        " name is a worker (see sandbox).",
+        "none: code runs on this host",
+    ] = ()
+    sandbox_key_file: Annotated[
+        Path | None,
+        "File with the key that sandbox workers require; for a worker, the keys that it accepts, one per line.",
+        "none",
+    ] = None
     containers_max_entries: Annotated[Count, "Maximum number of containers per tenant that have not expired."] = 20
     container_max_memory: Annotated[
         Literal["1g", "4g", "16g", "64g"], "Largest memory_limit that a request may choose for a container."

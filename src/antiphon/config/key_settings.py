@@ -4,7 +4,7 @@ API keys are given by flag, by variable, or in a file whose lines are KEY or TEN
 begin with # are ignored. A key without a tenant belongs to the tenant "default" and has all scopes; a key with a tenant
 does not have the admin scope.
 
-Reasoning keys are 32 bytes in base64, or @FILE with one key per line.
+Reasoning keys are 32 bytes in base64, or @FILE with one key per line. Keys of sandbox workers are in a file.
 
 Keys on the command line are visible to all users of the machine; keys in a variable or a file are not. Error messages
 name the flag and the file, and never repeat the content.
@@ -80,6 +80,21 @@ def _is_valid(text: str, kind: object) -> bool:
     except msgspec.ValidationError:
         return False
     return True
+
+
+_SANDBOX_KEY_LENGTH = 16
+_EXPECTED_SANDBOX_KEY = f"expected keys of at least {_SANDBOX_KEY_LENGTH} characters, one per line"
+
+
+def load_sandbox_keys(config: Config) -> list[str]:
+    """Return the keys of sandbox workers, at least one. Raises StartupError, which does not repeat a key."""
+    if (path := config.tools.sandbox_key_file) is None:
+        raise StartupError(f"Sandbox workers need a key (--sandbox-key-file); {_EXPECTED_SANDBOX_KEY}.")
+    lines = read_key_file(path, "--sandbox-key-file", _EXPECTED_SANDBOX_KEY).splitlines()
+    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not keys or any(len(key) < _SANDBOX_KEY_LENGTH or not _is_valid(key, Key) for key in keys):
+        raise StartupError(f"{path}, which --sandbox-key-file names, is invalid; {_EXPECTED_SANDBOX_KEY}.")
+    return keys
 
 
 _REASONING_KEY_BYTES = 32

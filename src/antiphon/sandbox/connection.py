@@ -24,7 +24,9 @@ LOST = "The sandbox process has ended."
 class SandboxConnection:
     """Requests of one server process to the sandbox process."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: str = LOST) -> None:
+        """`lost` is the error of requests that the end of the connection leaves without an answer."""
+        self._lost = lost
         self._reader = reader
         self._writer = writer
         self._numbers = count(1)
@@ -38,9 +40,9 @@ class SandboxConnection:
     async def close(self) -> None:
         self._task.cancel()
         self._writer.close()
-        with suppress(asyncio.CancelledError, ConnectionError):
+        with suppress(asyncio.CancelledError, OSError):
             await self._task
-        with suppress(ConnectionError):
+        with suppress(OSError):  # also of TLS
             await self._writer.wait_closed()
 
     async def request(self, op: str, seconds: float, payload: bytes = b"", /, **arguments: Any) -> frames.Frame:
@@ -62,7 +64,7 @@ class SandboxConnection:
             async with asyncio.timeout(seconds):
                 self._send({"call": number, "op": op, **arguments}, payload)
                 while True:
-                    header, data = _check(await queue.get())
+                    header, data = self._check(await queue.get())
                     yield header, data
                     if "end" in header:
                         return
@@ -73,7 +75,7 @@ class SandboxConnection:
 
     def _send(self, header: frames.Header, payload: bytes) -> None:
         if not self.is_open:
-            raise SandboxUnavailable(LOST)
+            raise SandboxUnavailable(self._lost)
         self._writer.write(frames.pack(header, payload))
 
     async def _receive(self) -> None:
@@ -81,19 +83,18 @@ class SandboxConnection:
         try:
             with suppress(frames.InvalidFrame):
                 while (frame := await frames.read(self._reader)) is not None:
-                    if (queue := self._answers.get(frame[0]["call"])) is not None:
+                    if (queue := self._answers.get(frame[0].get("call", 0))) is not None:
                         queue.put_nowait(frame)
         finally:
             for queue in self._answers.values():
                 queue.put_nowait(None)
 
-
-def _check(frame: frames.Frame | None) -> frames.Frame:
-    if frame is None:
-        raise SandboxUnavailable(LOST)
-    if "error" in frame[0]:
-        raise _make_error(frame[0]["error"], frame[0]["message"])
-    return frame
+    def _check(self, frame: frames.Frame | None) -> frames.Frame:
+        if frame is None:
+            raise SandboxUnavailable(self._lost)
+        if "error" in frame[0]:
+            raise _make_error(frame[0]["error"], frame[0]["message"])
+        return frame
 
 
 def _make_error(code: str, message: str) -> AntiphonError:

@@ -5,14 +5,11 @@ has disconnected.
 """
 
 import asyncio
-import codecs
 import os
 import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -24,30 +21,16 @@ from msgspec import Struct
 from antiphon.config import Config
 from antiphon.config.areas import SandboxLevel
 from antiphon.errors import SandboxDisabled, SandboxUnavailable
-from antiphon.sandbox.base import (
-    CodeEvent,
-    CodeResult,
-    ContainerFile,
-    ContainerLimits,
-    Figure,
-    PrintedText,
-    SandboxStatus,
-    StreamName,
-)
+from antiphon.sandbox.base import SandboxStatus
+from antiphon.sandbox.client import SandboxClient, read_status
 from antiphon.sandbox.connection import LOST, SandboxConnection
+from antiphon.sandbox.link import SandboxLink
 
 _BOOT = Path(__file__).with_name("worker") / "boot.py"
 _MACHINES = ("x86_64", "aarch64")
 _START_SECONDS = 120.0  # importing all packages, for the first time
 _POLL_SECONDS = 0.1
 _CLOSE_SECONDS = 3.0
-_CONTAINER_SECONDS = 40.0
-_FILE_SECONDS = 60.0
-_RUN_MARGIN = 60.0  # beyond the deadline of the code, for its start and its end
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
-_STABLE_SECONDS = 60.0  # a process that has lived that long has not failed at its start
-_PIECE = 1024 * 1024
-_CORES = 2  # CPU time of a call, relative to its deadline
 
 
 class SandboxSettings(Struct, frozen=True, kw_only=True):
@@ -66,90 +49,26 @@ def make_sandbox_settings(config: Config) -> SandboxSettings:
     )  # fmt: skip
 
 
-class LocalSandbox:
-    """Implements CodeSandbox."""
-
+class LocalSandbox(SandboxLink, SandboxClient):
     def __init__(self, settings: SandboxSettings) -> None:
+        super().__init__(settings.level)
         self.settings = settings
         self.folder = settings.folder / sha256(repr(settings).encode()).hexdigest()[:12]
         self.name = f"{socket.gethostname()}:{self.folder}"
-        self._connection: SandboxConnection | None = None
-        self._disabled: SandboxDisabled | None = None  # why the last start failed, if the host was the reason
-        self._connected_at = 0.0
-        self._failures = 0
-        self._not_before = 0.0
         self.process: subprocess.Popen[bytes] | None = None
-        self._lock = asyncio.Lock()
 
-    async def start(self, container_id: str, limits: ContainerLimits) -> None:
-        connection = await self._connect()
-        await connection.request("start", _CONTAINER_SECONDS, id=container_id, **msgspec.structs.asdict(limits))
+    async def open_streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the sandbox process. Raises OSError if none serves."""
+        return await asyncio.open_unix_connection(self.folder / "socket", limit=1 << 24)
 
-    async def run(self, container_id: str, code: str, seconds: float) -> AsyncGenerator[CodeEvent, None]:
-        connection = await self._connect()
-        decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
-        arguments = {
-            "id": container_id,
-            "seconds": seconds,
-            "cpu_seconds": _CORES * (seconds + 1),
-        }  # the deadline has a grace
-        answers = connection.stream("run", seconds + _RUN_MARGIN, code.encode(errors="replace"), **arguments)
-        is_over = False
-        try:
-            async for header, data in answers:
-                is_over = "end" in header
-                if "stream" in header:
-                    name: StreamName = header["stream"]
-                    yield PrintedText(name, decoders[name].decode(data))
-                elif "figure" in header:
-                    yield Figure(data)
-                else:
-                    yield msgspec.convert(header, CodeResult)
-        finally:
-            await answers.aclose()
-            if not is_over and connection.is_open:
-                await self.interrupt(container_id)
-
-    async def interrupt(self, container_id: str) -> None:
-        await (await self._connect()).request("interrupt", _CONTAINER_SECONDS, id=container_id)
-
-    async def put(self, container_id: str, path: str, pieces: AsyncIterator[bytes]) -> None:
-        connection, offset = await self._connect(), 0
-        async for data in pieces:
-            for begin in range(0, len(data), _PIECE):
-                piece = data[begin : begin + _PIECE]
-                await connection.request("put", _FILE_SECONDS, piece, id=container_id, path=path, offset=offset)
-                offset += len(piece)
-        if offset == 0:
-            await connection.request("put", _FILE_SECONDS, id=container_id, path=path, offset=0)
-
-    async def get(self, container_id: str, path: str) -> AsyncGenerator[bytes, None]:
-        connection, offset = await self._connect(), 0
-        while True:
-            header, data = await connection.request("get", _FILE_SECONDS, id=container_id, path=path, offset=offset)
-            offset += len(data)
-            if data:
-                yield data
-            if not data or offset >= header["size"]:
-                return
-
-    async def list_files(self, container_id: str) -> tuple[ContainerFile, ...]:
-        header, _ = await (await self._connect()).request("list", _FILE_SECONDS, id=container_id)
-        return msgspec.convert(header["files"], tuple[ContainerFile, ...])
-
-    async def remove(self, container_id: str, path: str) -> None:
-        await (await self._connect()).request("remove", _FILE_SECONDS, id=container_id, path=path)
-
-    async def stop(self, container_id: str) -> None:
-        await (await self._connect()).request("stop", _CONTAINER_SECONDS, id=container_id)
+    async def connect(self, container_id: str) -> SandboxConnection:
+        return await self.open()
 
     async def status(self) -> SandboxStatus:
-        return await _read_status(await self._connect())
+        return await read_status(await self.open())
 
     async def close(self) -> None:
-        if self._connection is not None:
-            await self._connection.close()
-            self._connection = None
+        await super().close()
         await self._reap()
 
     async def _reap(self) -> None:
@@ -158,33 +77,6 @@ class LocalSandbox:
             with suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(self.process.wait, _CLOSE_SECONDS)
             self.process = None
-
-    async def _connect(self) -> SandboxConnection:
-        """Return the connection, made if necessary. Raises SandboxUnavailable, at once if a start has just failed."""
-        async with self._lock:
-            if self._connection is not None and self._connection.is_open:
-                return self._connection
-            if self._connection is not None:
-                self._note_failure(is_stable=time.monotonic() - self._connected_at > _STABLE_SECONDS)
-                await self.close()
-            if (pause := self._not_before - time.monotonic()) > 0:
-                if self._disabled is not None:
-                    raise SandboxDisabled(self._disabled.message)
-                raise SandboxUnavailable("The sandbox has failed and is being restarted.", retry_after=pause)
-            try:
-                self._connection = await self._open()
-            except SandboxUnavailable as error:
-                self._disabled = error if isinstance(error, SandboxDisabled) else None
-                self._note_failure(is_stable=False)
-                raise
-            self._connected_at = time.monotonic()
-            return self._connection
-
-    def _note_failure(self, is_stable: bool) -> None:
-        """Set the time of the next start. The first failure after a long time costs no pause."""
-        self._failures = 0 if is_stable else self._failures + 1
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (self._failures - 1)) if self._failures else 0.0
-        self._not_before = time.monotonic() + pause
 
     async def _open(self) -> SandboxConnection:
         self._check_platform()
@@ -196,9 +88,11 @@ class LocalSandbox:
             if self.process is not None:
                 self.process.kill()
             raise SandboxUnavailable(f"The sandbox was not ready within {_START_SECONDS:g} s.")
-        if level == "none" or self.settings.level not in ("auto", level):  # a defect, or another program
+        try:
+            self.check_level(level)
+        except SandboxUnavailable:
             await connection.close()
-            raise SandboxUnavailable(f"The sandbox has the level {level} instead of {self.settings.level}.")
+            raise
         return connection
 
     def _check_platform(self) -> None:
@@ -221,12 +115,12 @@ class LocalSandbox:
     async def _join(self) -> tuple[SandboxConnection, str] | None:
         """Connect to a sandbox process that serves, whoever started it, and read its level."""
         try:
-            streams = await asyncio.open_unix_connection(self.folder / "socket", limit=1 << 24)
+            streams = await self.open_streams()
         except (FileNotFoundError, ConnectionError):
             return None
         connection = SandboxConnection(*streams)
         try:
-            return connection, (await _read_status(connection)).level
+            return connection, (await read_status(connection)).level
         except SandboxUnavailable:  # it ends, as its last client has just disconnected
             await connection.close()
             return None
@@ -256,11 +150,6 @@ class LocalSandbox:
         if reason:
             last = reason.rpartition("\n")[2]
             raise SandboxDisabled(f"There is no sandbox on this host (--sandbox {self.settings.level}): {last}")
-
-
-async def _read_status(connection: SandboxConnection) -> SandboxStatus:
-    header, _ = await connection.request("stat", _FILE_SECONDS)
-    return msgspec.convert(header, SandboxStatus)
 
 
 def _make_private(folder: Path) -> None:

@@ -22,7 +22,7 @@ from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.errors import AntiphonError, SandboxUnavailable, StartupError
 from antiphon.observe.logs import STDERR
 from antiphon.protocol.types.tools import McpTool
-from antiphon.sandbox.local import LocalSandbox, make_sandbox_settings
+from antiphon.sandbox.factory import make_sandbox
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.servers import make_mcp_settings
 from antiphon.transport.process.listening_sockets import bind_sockets
@@ -116,11 +116,10 @@ def check_open_files(config: Config) -> Iterator[Finding]:
 
 async def check_sandbox(config: Config) -> AsyncIterator[Finding]:
     """Start a sandbox as a code interpreter would, and report its level and packages."""
-    settings = make_sandbox_settings(config)
-    if settings.level == "none":
+    if config.tools.sandbox == "none":
         yield ok("Code is not run on this server (--sandbox none).")
         return
-    sandbox = LocalSandbox(settings)
+    sandbox = make_sandbox(config)
     try:
         status = await sandbox.status()
     except SandboxUnavailable as error:
@@ -129,7 +128,8 @@ async def check_sandbox(config: Config) -> AsyncIterator[Finding]:
     finally:
         await sandbox.close()
     packages = join_names([f"{name} {version}" for name, version in status.packages.items()]) or "no packages"
-    yield ok(f"Level {status.level}, Landlock {status.landlock}; Python {status.python} with {packages}.")
+    where = f"Workers of {join_names([*config.tools.sandbox_url])}: level" if config.tools.sandbox_url else "Level"
+    yield ok(f"{where} {status.level}, Landlock {status.landlock}; Python {status.python} with {packages}.")
     for level, reason in status.refused.items():
         yield warning(f"The stronger level {level} is not available: {reason}.")
 

@@ -1,7 +1,8 @@
-"""A real sandbox process at each level that this machine allows.
+"""A real sandbox process at each level that this machine allows, and a worker as another host would use it.
 
-Covers `sandbox/base.py`, `sandbox/connection.py`, `sandbox/local.py`, `sandbox/worker/main.py`,
-`sandbox/worker/container.py`, `sandbox/worker/forking.py`, `sandbox/worker/zygote.py`, `sandbox/worker/kernel.py`,
+Covers `sandbox/base.py`, `sandbox/client.py`, `sandbox/connection.py`, `sandbox/link.py`, `sandbox/local.py`,
+`sandbox/worker/main.py`, `sandbox/worker/container.py`, `sandbox/worker/forking.py`,
+`sandbox/worker/zygote.py`, `sandbox/worker/kernel.py`,
 `sandbox/worker/confinement.py`, `sandbox/worker/namespaces.py`, `sandbox/worker/landlock.py`,
 `sandbox/worker/processes.py`, `sandbox/worker/syscalls.py`.
 """
@@ -10,8 +11,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,14 +23,17 @@ from antiphon.config.areas import SandboxLevel
 from antiphon.errors import Busy, InvalidValue, NotFound, SandboxUnavailable, StorageLimitReached, UnknownContainer
 from antiphon.sandbox.base import PrintedText
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings, make_sandbox_settings
+from antiphon.sandbox.worker_pool import WorkerPool
 from tests.support.sandboxes import (
     LEVELS,
     LIMITS,
     PACKAGES_PYTHON,
+    WorkerProcess,
     find_processes,
     keep_sandbox,
     run_code,
     run_sandbox,
+    run_worker,
 )
 
 pytestmark = pytest.mark.anyio
@@ -43,18 +48,21 @@ time.sleep(60)
 """
 
 
-@pytest.fixture(scope="module", params=LEVELS)
-def settings(request: pytest.FixtureRequest) -> Iterator[SandboxSettings]:
+Sandbox = LocalSandbox | WorkerPool
+
+
+@pytest.fixture(scope="module", params=[*LEVELS, "worker"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[], Sandbox]]:
     """A sandbox process for all tests, which a connection keeps alive."""
-    with keep_sandbox(request.param) as found:
+    with run_worker() if request.param == "worker" else keep_sandbox(request.param) as found:
         if isinstance(found, str):
             pytest.skip(f"permission: no sandbox of this level: {found}")
-        yield found
+        yield found.make_pool if isinstance(found, WorkerProcess) else partial(LocalSandbox, found)
 
 
 @pytest.fixture
-async def sandbox(settings: SandboxSettings) -> AsyncIterator[LocalSandbox]:
-    found = LocalSandbox(settings)
+async def sandbox(connect: Callable[[], Sandbox]) -> AsyncIterator[Sandbox]:
+    found = connect()
     await found.start("c", LIMITS)
     yield found
     try:
@@ -64,11 +72,14 @@ async def sandbox(settings: SandboxSettings) -> AsyncIterator[LocalSandbox]:
         await found.close()
 
 
-@pytest.fixture
-async def lone_sandbox(settings: SandboxSettings) -> AsyncIterator[LocalSandbox]:
+@pytest.fixture(params=LEVELS)
+async def lone_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[LocalSandbox]:
     """A sandbox process for one test."""
-    async with run_sandbox(settings.level, max_containers=1) as found:
-        await found.start("c", LIMITS)
+    async with run_sandbox(request.param, max_containers=1) as found:
+        try:
+            await found.start("c", LIMITS)
+        except SandboxUnavailable as error:
+            pytest.skip(f"permission: no sandbox of this level: {error}")
         yield found
 
 
@@ -79,18 +90,18 @@ async def _pieces(*parts: bytes) -> AsyncIterator[bytes]:
 
 async def _await_end(sandbox: LocalSandbox) -> None:
     deadline = time.monotonic() + 10
-    while find_processes(sandbox):
+    while find_processes(sandbox.folder):
         assert time.monotonic() < deadline
         await asyncio.to_thread(os.sched_yield)
 
 
-async def test_variables_imports_and_files_are_kept_between_calls(sandbox: LocalSandbox) -> None:
+async def test_variables_imports_and_files_are_kept_between_calls(sandbox: Sandbox) -> None:
     await run_code(sandbox, "import math\nx = 20")
     await run_code(sandbox, "open('/mnt/data/a.txt', 'w').write(str(x + 1))")
     assert (await run_code(sandbox, "math.floor(x), open('/mnt/data/a.txt').read()")).stdout == "(20, '21')\n"
 
 
-async def test_prints_the_last_value_and_a_traceback_are_shown(sandbox: LocalSandbox) -> None:
+async def test_prints_the_last_value_and_a_traceback_are_shown(sandbox: Sandbox) -> None:
     record = await run_code(sandbox, "import sys\nprint('out')\nprint('err', file=sys.stderr)\n6 * 7")
     assert (record.stdout, record.stderr, record.result.outcome) == ("out\n42\n", "err\n", "completed")
     record = await run_code(sandbox, "def f():\n    return 1 / 0\nf()")
@@ -100,20 +111,20 @@ async def test_prints_the_last_value_and_a_traceback_are_shown(sandbox: LocalSan
     assert (await run_code(sandbox, "import asyncio\nawait asyncio.sleep(0, 'awaited')")).stdout == "'awaited'\n"
 
 
-async def test_code_with_a_syntax_error_or_an_exit_leaves_the_kernel_alone(sandbox: LocalSandbox) -> None:
+async def test_code_with_a_syntax_error_or_an_exit_leaves_the_kernel_alone(sandbox: Sandbox) -> None:
     await run_code(sandbox, "x = 1")
     assert "SyntaxError" in (await run_code(sandbox, "x = (")).stderr
     assert (await run_code(sandbox, "exit()")).result.outcome == "completed"
     assert (await run_code(sandbox, "x")).stdout == "1\n"
 
 
-async def test_output_beyond_a_mebibyte_is_counted_but_not_kept(sandbox: LocalSandbox) -> None:
+async def test_output_beyond_a_mebibyte_is_counted_but_not_kept(sandbox: Sandbox) -> None:
     record = await run_code(sandbox, "import os\nfor _ in range(300): os.write(1, b'x' * 10_000)")
     assert len(record.stdout) == 1 << 20
     assert record.result.dropped == 3_000_000 - (1 << 20)
 
 
-async def test_files_that_a_call_changes_are_listed(sandbox: LocalSandbox) -> None:
+async def test_files_that_a_call_changes_are_listed(sandbox: Sandbox) -> None:
     await sandbox.put("c", "in/table.csv", _pieces(b"a,b\n", b"1,2\n"))
     await sandbox.put("c", "empty", _pieces())
     code = "import shutil, os\nos.mkdir('/mnt/data/out')\nshutil.copy('/mnt/data/in/table.csv', '/mnt/data/out/b')"
@@ -127,7 +138,7 @@ async def test_files_that_a_call_changes_are_listed(sandbox: LocalSandbox) -> No
         await sandbox.remove("c", "out/b")
 
 
-async def test_links_fifos_and_paths_that_leave_the_folder_are_refused(sandbox: LocalSandbox) -> None:
+async def test_links_fifos_and_paths_that_leave_the_folder_are_refused(sandbox: Sandbox) -> None:
     code = "import os\nos.symlink('/etc/passwd', 'link')\nos.symlink('/etc', 'folder')\nos.mkfifo('fifo')"
     assert (await run_code(sandbox, code)).result.outcome == "completed"
     for path in ("link", "folder/passwd", "fifo", "../tmp/x", "/etc/passwd", "a//b", "a\nb", "x" * 256, ""):
@@ -140,14 +151,14 @@ async def test_links_fifos_and_paths_that_leave_the_folder_are_refused(sandbox: 
         await sandbox.put("c", "large", _pieces(b"x" * (1 << 20) * 33))
 
 
-async def test_code_is_interrupted_at_its_deadline_and_the_kernel_lives(sandbox: LocalSandbox) -> None:
+async def test_code_is_interrupted_at_its_deadline_and_the_kernel_lives(sandbox: Sandbox) -> None:
     record = await run_code(sandbox, "x = 5\nwhile True: pass", seconds=0.5)
     assert record.result.outcome == "timeout"
     assert "KeyboardInterrupt" in record.stderr
     assert (await run_code(sandbox, "x")).stdout == "5\n"
 
 
-async def test_code_that_ignores_interrupts_is_killed_and_the_next_call_says_so(sandbox: LocalSandbox) -> None:
+async def test_code_that_ignores_interrupts_is_killed_and_the_next_call_says_so(sandbox: Sandbox) -> None:
     await sandbox.put("c", "kept", _pieces(b"1"))
     code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
     record = await run_code(sandbox, code, seconds=0.3)
@@ -157,7 +168,7 @@ async def test_code_that_ignores_interrupts_is_killed_and_the_next_call_says_so(
     assert not (await run_code(sandbox, "1")).result.restarted
 
 
-async def test_a_closed_iterator_interrupts_the_code(sandbox: LocalSandbox) -> None:
+async def test_a_closed_iterator_interrupts_the_code(sandbox: Sandbox) -> None:
     events = sandbox.run("c", "x = 7\nprint('begun')\nimport time\ntime.sleep(60)", 60)
     assert await anext(events) == PrintedText("stdout", "begun\n")
     async with asyncio.timeout(10):
@@ -165,7 +176,7 @@ async def test_a_closed_iterator_interrupts_the_code(sandbox: LocalSandbox) -> N
         assert (await run_code(sandbox, "x")).stdout == "7\n"
 
 
-async def test_calls_of_one_container_wait_for_each_other(sandbox: LocalSandbox) -> None:
+async def test_calls_of_one_container_wait_for_each_other(sandbox: Sandbox) -> None:
     codes = [f"found = [*globals().get('found', []), {number}]\nfound" for number in range(5)]
     records = await asyncio.gather(*(run_code(sandbox, code) for code in codes))
     assert records[-1].stdout == "[0, 1, 2, 3, 4]\n"
@@ -185,16 +196,16 @@ async def test_calls_of_one_container_wait_for_each_other(sandbox: LocalSandbox)
     ],
 )  # fmt: skip
 async def test_a_container_beyond_a_limit_is_killed(
-    sandbox: LocalSandbox, code: str, reason: str, monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, code: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antiphon.sandbox.local._CORES", 0.01 if reason == "cpu" else 2)
+    monkeypatch.setattr("antiphon.sandbox.client._CORES", 0.01 if reason == "cpu" else 2)
     record = await run_code(sandbox, code, seconds=30)
     assert (record.result.outcome, record.result.reason) == ("killed", reason)
     assert (await sandbox.status()).kills.get(reason) or reason == "exited"
     assert (await run_code(sandbox, "1 + 1")).stdout == "2\n"
 
 
-async def test_nothing_of_the_host_is_visible(sandbox: LocalSandbox, tmp_path: Path) -> None:
+async def test_nothing_of_the_host_is_visible(sandbox: Sandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")
     code = f"""
@@ -222,7 +233,7 @@ libc = ctypes.CDLL(None, use_errno=True)
     assert "PWD" not in values[4]
 
 
-async def test_containers_do_not_see_each_other_and_random_numbers_differ(sandbox: LocalSandbox) -> None:
+async def test_containers_do_not_see_each_other_and_random_numbers_differ(sandbox: Sandbox) -> None:
     await sandbox.start("d", LIMITS)
     await run_code(sandbox, "open('/mnt/data/mine', 'w')")
     code = "import random, os\nprint(random.random())\nos.listdir('/mnt/data')"
@@ -233,17 +244,18 @@ async def test_containers_do_not_see_each_other_and_random_numbers_differ(sandbo
     assert first.stdout.splitlines()[0] != second.stdout.splitlines()[0]
 
 
-async def test_a_stopped_or_unknown_container_is_refused(sandbox: LocalSandbox) -> None:
+async def test_a_stopped_or_unknown_container_is_refused(sandbox: Sandbox) -> None:
     await sandbox.stop("c")
     with pytest.raises(UnknownContainer):
         await run_code(sandbox, "1")
     with pytest.raises(UnknownContainer):
         await sandbox.list_files("c")
-    assert os.listdir(sandbox.folder / "containers") == []
+    if isinstance(sandbox, LocalSandbox):
+        assert os.listdir(sandbox.folder / "containers") == []
 
 
 async def test_no_process_and_no_file_remains_when_the_last_client_has_gone(lone_sandbox: LocalSandbox) -> None:
-    assert len(find_processes(lone_sandbox)) >= 4
+    assert len(find_processes(lone_sandbox.folder)) >= 4
     await run_code(lone_sandbox, "import os\nif os.fork() == 0:\n    import time\n    time.sleep(600)")
     await lone_sandbox.close()
     await _await_end(lone_sandbox)
@@ -254,7 +266,7 @@ async def test_no_process_remains_when_the_sandbox_process_is_killed_and_it_is_s
     lone_sandbox: LocalSandbox,
 ) -> None:
     await run_code(lone_sandbox, "import os\nif os.fork() == 0:\n    import time\n    time.sleep(600)")
-    os.kill(find_processes(lone_sandbox)[0], signal.SIGKILL)
+    os.kill(find_processes(lone_sandbox.folder)[0], signal.SIGKILL)
     await _await_end(lone_sandbox)
     with pytest.raises(SandboxUnavailable):
         await run_code(lone_sandbox, "1")
@@ -270,9 +282,9 @@ async def test_no_process_remains_when_the_sandbox_process_is_killed_and_it_is_s
 
 async def test_a_killed_zygote_is_replaced(lone_sandbox: LocalSandbox) -> None:
     await run_code(lone_sandbox, "x = 1")
-    before = find_processes(lone_sandbox)
+    before = find_processes(lone_sandbox.folder)
     os.kill(before[1], signal.SIGKILL)
-    while {*before[1:]} & {*find_processes(lone_sandbox)}:
+    while {*before[1:]} & {*find_processes(lone_sandbox.folder)}:
         await asyncio.to_thread(os.sched_yield)
     record = await run_code(lone_sandbox, "1 + 1")
     assert (record.stdout, record.result.restarted) == ("2\n", True)
@@ -283,8 +295,11 @@ async def test_the_number_of_containers_is_limited(lone_sandbox: LocalSandbox) -
         await lone_sandbox.start("d", LIMITS)
 
 
-async def test_servers_with_the_same_settings_share_one_sandbox(sandbox: LocalSandbox) -> None:
-    other = LocalSandbox(sandbox.settings)
+async def test_servers_with_the_same_settings_share_one_sandbox(
+    sandbox: Sandbox, connect: Callable[[], Sandbox]
+) -> None:
+    other = connect()
+    assert other.name == sandbox.name
     try:
         assert (await other.status()).containers == ("c",)
     finally:

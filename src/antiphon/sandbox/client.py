@@ -1,0 +1,108 @@
+"""The requests of CodeSandbox, over a connection to the sandbox process that has the container."""
+
+import codecs
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+
+import msgspec
+
+from antiphon.errors import SandboxUnavailable, UnknownContainer
+from antiphon.sandbox.base import (
+    CodeEvent,
+    CodeResult,
+    ContainerFile,
+    ContainerLimits,
+    Figure,
+    PrintedText,
+    SandboxStatus,
+    StreamName,
+)
+from antiphon.sandbox.connection import SandboxConnection
+
+_CONTAINER_SECONDS = 40.0
+_FILE_SECONDS = 60.0
+_RUN_MARGIN = 60.0  # beyond the deadline of the code, for its start and its end
+_PIECE = 1024 * 1024
+_CORES = 2  # CPU time of a call, relative to its deadline
+
+
+class SandboxClient(ABC):
+    """Implements CodeSandbox, except its status and its end."""
+
+    name: str
+
+    @abstractmethod
+    async def connect(self, container_id: str) -> SandboxConnection:
+        """Return a connection for a container, within a deadline. Raises SandboxUnavailable and UnknownContainer."""
+
+    async def start(self, container_id: str, limits: ContainerLimits) -> None:
+        await start_container(await self.connect(container_id), container_id, limits)
+
+    async def run(self, container_id: str, code: str, seconds: float) -> AsyncGenerator[CodeEvent, None]:
+        connection = await self.connect(container_id)
+        decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
+        arguments = {
+            "id": container_id,
+            "seconds": seconds,
+            "cpu_seconds": _CORES * (seconds + 1),
+        }  # the deadline has a grace
+        answers = connection.stream("run", seconds + _RUN_MARGIN, code.encode(errors="replace"), **arguments)
+        is_over = False
+        try:
+            async for header, data in answers:
+                is_over = "end" in header
+                if "stream" in header:
+                    name: StreamName = header["stream"]
+                    yield PrintedText(name, decoders[name].decode(data))
+                elif "figure" in header:
+                    yield Figure(data)
+                else:
+                    yield msgspec.convert(header, CodeResult)
+        finally:
+            await answers.aclose()
+            if not is_over and connection.is_open:
+                with suppress(SandboxUnavailable, UnknownContainer):  # then the code has ended with the connection
+                    await connection.request("interrupt", _CONTAINER_SECONDS, id=container_id)
+
+    async def interrupt(self, container_id: str) -> None:
+        await (await self.connect(container_id)).request("interrupt", _CONTAINER_SECONDS, id=container_id)
+
+    async def put(self, container_id: str, path: str, pieces: AsyncIterator[bytes]) -> None:
+        connection, offset = await self.connect(container_id), 0
+        async for data in pieces:
+            for begin in range(0, len(data), _PIECE):
+                piece = data[begin : begin + _PIECE]
+                await connection.request("put", _FILE_SECONDS, piece, id=container_id, path=path, offset=offset)
+                offset += len(piece)
+        if offset == 0:
+            await connection.request("put", _FILE_SECONDS, id=container_id, path=path, offset=0)
+
+    async def get(self, container_id: str, path: str) -> AsyncGenerator[bytes, None]:
+        connection, offset = await self.connect(container_id), 0
+        while True:
+            header, data = await connection.request("get", _FILE_SECONDS, id=container_id, path=path, offset=offset)
+            offset += len(data)
+            if data:
+                yield data
+            if not data or offset >= header["size"]:
+                return
+
+    async def list_files(self, container_id: str) -> tuple[ContainerFile, ...]:
+        header, _ = await (await self.connect(container_id)).request("list", _FILE_SECONDS, id=container_id)
+        return msgspec.convert(header["files"], tuple[ContainerFile, ...])
+
+    async def remove(self, container_id: str, path: str) -> None:
+        await (await self.connect(container_id)).request("remove", _FILE_SECONDS, id=container_id, path=path)
+
+    async def stop(self, container_id: str) -> None:
+        await (await self.connect(container_id)).request("stop", _CONTAINER_SECONDS, id=container_id)
+
+
+async def start_container(connection: SandboxConnection, container_id: str, limits: ContainerLimits) -> None:
+    await connection.request("start", _CONTAINER_SECONDS, id=container_id, **msgspec.structs.asdict(limits))
+
+
+async def read_status(connection: SandboxConnection) -> SandboxStatus:
+    header, _ = await connection.request("stat", _FILE_SECONDS)
+    return msgspec.convert(header, SandboxStatus)
