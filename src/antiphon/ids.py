@@ -31,7 +31,6 @@ _suffixes: list[str] = []
 
 
 def new_id(prefix: Prefix) -> str:
-    """Generate a new id."""
     if not _suffixes:
         _refill_suffixes()
     return f"{prefix}_{time_ns() // 1_000_000:012x}{_suffixes.pop()}"

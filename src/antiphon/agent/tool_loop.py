@@ -282,7 +282,6 @@ class ToolLoop:
         return offer.kind, server_call.to_model_call(self._emitter.get_item_id(server_call.key))
 
     async def _run_all(self, invocations: Sequence[tuple[str, ModelToolCall]]) -> None:
-        """Run calls, each by the tool of its kind."""
         if not invocations:
             return
         await self.wait_durable()

@@ -118,7 +118,6 @@ class ServerClient:
 
 
 def make_client(config: Config) -> ServerClient:
-    """Make a client of the server that the settings describe."""
     return ServerClient(config.server_url, config.server.api_key[0] if config.server.api_key else None)
 
 

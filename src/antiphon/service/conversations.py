@@ -116,7 +116,6 @@ class Conversations:
         return self._view.render_item(key.tenant, item, include)
 
     async def delete_item(self, key: ConversationKey, item_id: str) -> Conversation:
-        """Delete an item and return its conversation."""
         if not (is_item_id(item_id) and await self._store.delete_item(key.tenant, key.id, item_id)):
             raise await self._missing_item_error(key, item_id)
         return await self.get(key)

@@ -70,7 +70,6 @@ class Files:
         return _to_file(await self.find(tenant, file_id))
 
     async def find(self, tenant: str, file_id: str) -> FileRow:
-        """Return the row of a file."""
         row = await self._store.file(tenant, file_id)
         if row is None:
             raise _unknown_error(file_id)

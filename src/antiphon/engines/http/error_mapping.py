@@ -23,7 +23,6 @@ _AUTH_STATUSES = frozenset({401, 403})
 
 
 def map_http_error(error: EngineHttpError, label: str, model: str) -> AntiphonError:
-    """Map a response with an error status."""
     status, text = error.status_code, error_text(error.body)
     if status in _AUTH_STATUSES:
         return EngineFailed(f"{label} rejected the key that is configured for it.")
@@ -89,7 +88,6 @@ def find_error(body: bytes) -> Any:
 
 
 def error_text(body: bytes) -> str:
-    """Return the message in the body of an error response."""
     return _extract_text(_decode_or_none(body))
 
 

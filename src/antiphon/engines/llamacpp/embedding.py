@@ -99,7 +99,6 @@ class EmbeddingModel(LocalModel):
         return EmbeddingResult(vectors=vectors, tokens=sum(map(len, rows)))
 
     async def _tokenize_input(self, number: int, value: str | Sequence[int], truncate: int | None) -> Sequence[int]:
-        """Tokenize one input, truncated if requested."""
         limit = truncate or self._launch.context
         if isinstance(value, str):
             before, after = await self._get_added_tokens()

@@ -41,8 +41,6 @@ PromptPieces = list[str | int]
 
 
 class SpecialTokens:
-    """The special tokens of a model."""
-
     def __init__(self, header: GgufHeader) -> None:
         self._ids = {**header.markup_tokens, **header.control_tokens}
         self._matcher = MultiStringMatcher(self._ids)
@@ -137,7 +135,6 @@ class LocalModel:
 
     @property
     def child(self) -> ChildProcess | None:
-        """The child process while it is alive."""
         return self.supervisor.child
 
     def capabilities(self) -> Capabilities:

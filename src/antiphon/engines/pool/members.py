@@ -91,7 +91,6 @@ class Breaker:
         return self.epoch
 
     def record_end(self) -> None:
-        """Record a complete response."""
         if self._until is None:
             self._failures = 0
             self._pause = PAUSE
@@ -164,7 +163,6 @@ class PoolMember:
         return model in self._model_names
 
     def is_available(self, now: float) -> bool:
-        """Whether it may get a request now."""
         return self.engine.is_healthy() and self.breaker.allows(now) and now >= self._retry_at
 
     def available_in(self, now: float) -> float:

@@ -135,7 +135,6 @@ def _to_parts(content: Any) -> list[Json]:
 
 
 def join_text(parts: list[Json], separator: str = "") -> str | list[Json]:
-    """Join the parts into one string if all of them are text."""
     is_text = all(part["type"] == "text" for part in parts)
     return separator.join([part["text"] for part in parts]) if is_text else parts
 

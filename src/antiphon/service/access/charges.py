@@ -173,7 +173,6 @@ class Charge(Struct, eq=False):
 
 
 def estimate_request_tokens(size: int) -> float:
-    """Estimate the tokens of a request of `size` bytes."""
     return size / _BYTES_PER_TOKEN if size > _BYTES_PER_TOKEN else 1.0
 
 

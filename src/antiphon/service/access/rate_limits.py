@@ -132,5 +132,4 @@ def _select_limits(quota: QuotaSettings, of_key: bool) -> tuple[int, int, int]:
 
 
 def _has_limits(quota: QuotaSettings, of_key: bool | None = None) -> bool:
-    """Whether the quota contains any limit."""
     return any(any(_select_limits(quota, kind)) for kind in ((True, False) if of_key is None else (of_key,)))

@@ -143,7 +143,6 @@ class Models:
         return found
 
     def states(self) -> list[EngineStatus]:
-        """Return the status of every engine."""
         return [state for engine in self._engines for state in engine.statuses()]
 
     def ready(self) -> list[str]:

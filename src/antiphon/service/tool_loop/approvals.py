@@ -39,8 +39,6 @@ class ApprovalSubject(Struct, frozen=True, kw_only=True):
 
 
 class ApprovedRequest(Struct, frozen=True):
-    """A request that the client approved."""
-
     request: McpApprovalRequest
     request_id: str
     is_new: bool  # approved by this request, not by an earlier one

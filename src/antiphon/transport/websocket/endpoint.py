@@ -39,7 +39,6 @@ class WebSocketEndpoint:
         return len(self._open)
 
     def set_tracing(self, tracing: RequestTracing) -> RequestTracing:
-        """Set the tracing of messages, and return it."""
         self._response_task.tracing = tracing
         return tracing
 

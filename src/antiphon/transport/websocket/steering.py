@@ -69,8 +69,6 @@ class SteerTarget:
 
 
 class SteerReply(Struct, frozen=True, eq=False):
-    """The reply to a `response.steer` message."""
-
     event: Event
     lane: str | None = None
     target: SteerTarget | None = None  # to be stopped once the reply is sent
@@ -146,7 +144,6 @@ class Steering:
         return [wire.make_steer_failed(steer, code, message, number) for steer in steers]
 
     def _count_pending_bytes(self) -> int:
-        """Return the size of all pending submissions."""
         waiting = [target.steers for target in self._running.values()]
         waiting += [steers for _, steers in self._waiting.values()]
         return sum(steer.size for steers in waiting for steer in steers)
