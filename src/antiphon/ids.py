@@ -30,6 +30,11 @@ _VARIANTS = b"89ab" * 64
 _suffixes: list[str] = []
 
 
+def quote_id(text: str) -> str:
+    """Return an id of a client for an error message, in quotes and shortened."""
+    return repr(text[:_MAX_DIGITS])
+
+
 def new_id(prefix: Prefix) -> str:
     if not _suffixes:
         _refill_suffixes()

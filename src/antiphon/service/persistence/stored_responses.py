@@ -14,7 +14,7 @@ from antiphon.core.emitter.response_views import has_hidden_fields, hide_fields
 from antiphon.core.encrypted_reasoning import apply_encryption
 from antiphon.core.replay import Replay, decode_entries, reset_response
 from antiphon.errors import InvalidValue, NotFound
-from antiphon.ids import is_id
+from antiphon.ids import is_id, quote_id
 from antiphon.offload import run_sized
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import InputItem
@@ -37,7 +37,6 @@ _LOG_COST = 4  # replaying a byte of a log takes as long as rendering so many by
 
 OnDelete = Callable[[str, str], Awaitable[None]]  # called with the tenant and the response id
 
-_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 
 _MAX_PAGE_BYTES = 4 * 1024 * 1024  # responses in one page of a list; pages of long responses are shorter
 
@@ -119,7 +118,7 @@ class StoredResponses(Struct, frozen=True, eq=False):
         """List the tenant's responses as `get` returns them, but without the items of running responses."""
         check_store_enabled(self._store_enabled)
         if query.after is not None and not is_id(query.after, "resp"):
-            raise InvalidValue(f"There is no response {query.after[:_MAX_SHOWN_ID]!r} in this list.", param="after")
+            raise InvalidValue(f"There is no response {quote_id(query.after)} in this list.", param="after")
         descending = query.order == "desc"
         page = await self._store.page_responses(tenant, query.after, query.limit, descending, _MAX_PAGE_BYTES)
         bodies = [
@@ -168,4 +167,4 @@ def _items_after(items: list[InputItem], cursor: str | None) -> list[InputItem]:
     for index, item in enumerate(items):
         if item.id == cursor:
             return items[index + 1 :]
-    raise InvalidValue(f"There is no item {cursor[:_MAX_SHOWN_ID]!r} in the input of this response.", param="after")
+    raise InvalidValue(f"There is no item {quote_id(cursor)} in the input of this response.", param="after")

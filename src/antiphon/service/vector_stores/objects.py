@@ -7,12 +7,11 @@ from typing import cast
 from msgspec.structs import asdict
 
 from antiphon.errors import InvalidValue, NotFound, UnknownVectorStore
+from antiphon.ids import quote_id
 from antiphon.protocol.types import vector_stores as wire
 from antiphon.protocol.types.filters import Attributes
 from antiphon.stores import vector_rows as rows
 from antiphon.stores.sql.store import Store
-
-_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 
 
 def to_page_query(query: wire.VectorStoresQuery) -> rows.PageQuery:
@@ -86,11 +85,11 @@ def check_files_exist(unknown: Sequence[str], file_ids: Sequence[str], param: st
     """Raise for the first of these files that is unknown. `param` has a `{}` for its position."""
     if unknown:
         name = unknown[0]
-        raise InvalidValue(f"There is no file {name[:_MAX_SHOWN_ID]!r}.", param=param.format(file_ids.index(name)))
+        raise InvalidValue(f"There is no file {quote_id(name)}.", param=param.format(file_ids.index(name)))
 
 
 def unknown_part_error(store_id: str, kind: str, part_id: str) -> NotFound:
-    return NotFound(f"The vector store '{store_id}' has no {kind} {part_id[:_MAX_SHOWN_ID]!r}.", param=f"{kind}_id")
+    return NotFound(f"The vector store '{store_id}' has no {kind} {quote_id(part_id)}.", param=f"{kind}_id")
 
 
 def _to_counts(counts: rows.FileCounts) -> wire.VectorFileCounts:
