@@ -19,7 +19,15 @@ import msgspec
 from msgspec import Meta, MsgspecError, Struct
 
 from antiphon.core.prompt import ChatPrompt, Prompt, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.base import JSON_MEDIA_TYPE, EmbeddingResult, Engine, PassthroughReply, Task, unsupported_task
+from antiphon.engines.base import (
+    JSON_MEDIA_TYPE,
+    EmbeddingInputs,
+    EmbeddingResult,
+    Engine,
+    PassthroughReply,
+    Task,
+    unsupported_task,
+)
 from antiphon.engines.fake.harmony import decode_tokens, encode_segments, parse_harmony_prompt
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, parse_prompt
 from antiphon.engines.fake.tokens import Level, decode, encode
@@ -78,11 +86,7 @@ class FakeTasks(Engine):
     context: int | None
 
     async def embed(
-        self,
-        model: str,
-        inputs: Sequence[str | Sequence[int]],
-        dimensions: int | None = None,
-        truncate: int | None = None,
+        self, model: str, inputs: EmbeddingInputs, dimensions: int | None = None, truncate: int | None = None
     ) -> EmbeddingResult:
         size = DIMENSIONS if dimensions is None else dimensions
         if not 1 <= size <= DIMENSIONS:

@@ -12,7 +12,15 @@ import msgspec
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.base import JSON_MEDIA_TYPE, EmbeddingResult, Engine, PassthroughReply, PromptLevel, Task
+from antiphon.engines.base import (
+    JSON_MEDIA_TYPE,
+    EmbeddingInputs,
+    EmbeddingResult,
+    Engine,
+    PassthroughReply,
+    PromptLevel,
+    Task,
+)
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EventSplitter
 from antiphon.engines.http.body import ChatBody
 from antiphon.engines.http.error_mapping import error_text, map_http_error
@@ -85,11 +93,7 @@ class HttpTasks(Engine):
         return reply.prompt or reply.text or reply.content or ""
 
     async def embed(
-        self,
-        model: str,
-        inputs: Sequence[str | Sequence[int]],
-        dimensions: int | None = None,
-        truncate: int | None = None,
+        self, model: str, inputs: EmbeddingInputs, dimensions: int | None = None, truncate: int | None = None
     ) -> EmbeddingResult:
         options = {"dimensions": dimensions, "truncate_prompt_tokens": truncate}
         options = {field: value for field, value in options.items() if value is not None}
@@ -109,7 +113,7 @@ class HttpTasks(Engine):
         )
 
     def _check_embedding(
-        self, inputs: Sequence[str | Sequence[int]], options: Iterable[str], supported_fields: Container[str]
+        self, inputs: EmbeddingInputs, options: Iterable[str], supported_fields: Container[str]
     ) -> None:
         for field in options:
             if field not in supported_fields:

@@ -27,7 +27,7 @@ from antiphon.core.prompt import (
     TextPrompt,
     TokenPrompt,
 )
-from antiphon.engines.base import Capabilities, EmbeddingResult
+from antiphon.engines.base import Capabilities, EmbeddingInputs, EmbeddingResult
 from antiphon.engines.client import EventStream
 from antiphon.engines.connection import ConnectionLost
 from antiphon.engines.gguf import GgufHeader
@@ -195,9 +195,7 @@ class LocalModel:
             finally:
                 events.close()
 
-    async def embed(
-        self, inputs: Sequence[str | Sequence[int]], dimensions: int | None, truncate: int | None
-    ) -> EmbeddingResult:
+    async def embed(self, inputs: EmbeddingInputs, dimensions: int | None, truncate: int | None) -> EmbeddingResult:
         raise UnsupportedParameter(f"The model {self.id} generates text; it does not create embeddings.", param="model")
 
     async def detokenize(self, tokens: Sequence[int]) -> str:

@@ -184,11 +184,7 @@ class EnginePool:
         return await self._call_member(model, lambda engine: engine.count_tokens(model, prompt))
 
     async def embed(
-        self,
-        model: str,
-        inputs: Sequence[str | Sequence[int]],
-        dimensions: int | None = None,
-        truncate: int | None = None,
+        self, model: str, inputs: base.EmbeddingInputs, dimensions: int | None = None, truncate: int | None = None
     ) -> base.EmbeddingResult:
         return await self._call_member(model, lambda engine: engine.embed(model, inputs, dimensions, truncate))
 
