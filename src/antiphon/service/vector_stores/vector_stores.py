@@ -2,7 +2,7 @@
 
 from time import time
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from antiphon.config.areas import VectorSettings
 from antiphon.core.file_search import make_request
@@ -19,22 +19,13 @@ from antiphon.stores.vector_rows import VectorStoreRow, VectorStoreUpdate
 _DAY = 86_400.0
 
 
-class VectorStores:
-    def __init__(
-        self,
-        store: Store,
-        search: VectorSearch,
-        rewriter: QueryRewriter,
-        ingestion: Ingestion,
-        settings: VectorSettings,
-        store_enabled: bool = True,
-    ) -> None:
-        self._store = store
-        self._search = search
-        self._rewriter = rewriter
-        self._ingestion = ingestion
-        self._settings = settings
-        self._store_enabled = store_enabled
+class VectorStores(Struct, frozen=True, eq=False):
+    _store: Store
+    _search: VectorSearch
+    _rewriter: QueryRewriter
+    _ingestion: Ingestion
+    _settings: VectorSettings
+    _store_enabled: bool = True
 
     async def create(self, tenant: str, request: wire.CreateVectorStore) -> wire.VectorStore:
         check_store_enabled(self._store_enabled)

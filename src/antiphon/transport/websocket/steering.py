@@ -32,19 +32,16 @@ _MAX_PENDING_BYTES = 32 * 1024 * 1024  # all pending submissions of a connection
 _MAX_ENDED_IDS = 64  # ids of ended responses, to distinguish them from unknown ones
 
 
-class SteerTarget:
+class SteerTarget(Struct, eq=False):
     """A response that runs on this connection. `stop` ends it, unless a tool call would be interrupted."""
 
-    def __init__(
-        self, decoded: DecodedRequest, writer: EventWriter[Event], lane: str | None, stop: Callable[[], bool] | None
-    ) -> None:
-        self.decoded = decoded
-        self.lane = lane
-        self.id = ""
-        self.steers: list[wire.SteerSubmission] = []
-        self.final_response: Response | None = None
-        self._writer = writer
-        self._stop = stop
+    decoded: DecodedRequest
+    _writer: EventWriter[Event]
+    lane: str | None
+    _stop: Callable[[], bool] | None
+    id: str = ""
+    steers: list[wire.SteerSubmission] = []
+    final_response: Response | None = None
 
     @property
     def sequence_number(self) -> int:
