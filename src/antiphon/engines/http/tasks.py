@@ -44,6 +44,19 @@ _EMBEDDING_FLAG = "--is-embedding"  # SGLang's error names this flag if the serv
 REASONING_OPENINGS = ("<think>", "<think>\n", "<think>\n\n")
 
 
+_PATH_NAMES: dict[Task, str] = {
+    "generate": "chat/completions",
+    "embed": "embeddings",
+    "transcribe": "audio/transcriptions",
+    "translate": "audio/translations",
+}
+
+
+def paths_below(prefix: str, *tasks: Task) -> dict[Task, str]:
+    """Return the paths of tasks below a prefix, under OpenAI's names or else under their own."""
+    return {task: f"{prefix}/{_PATH_NAMES.get(task, task)}" for task in tasks}
+
+
 class HttpTasks(Engine):
     """Base class of `HttpEngine`."""
 

@@ -24,6 +24,7 @@ from antiphon.engines.http.error_mapping import map_stream_error
 from antiphon.engines.http.fields import Column, SentField, UnsentField, UnsupportedField, grammar_definition
 from antiphon.engines.http.health_monitor import Probe, ProbedCapabilities
 from antiphon.engines.http.readers import wire
+from antiphon.engines.http.tasks import paths_below
 from antiphon.engines.llamacpp import wire as llamacpp
 
 
@@ -63,12 +64,7 @@ class LlamaCppServer(HttpEngine):
     levels = frozenset({"chat", "tokens"})
     raw_levels = frozenset({"text", "tokens"})
     splits_text = True
-    task_paths: ClassVar[dict[Task, str]] = {
-        "embed": "/v1/embeddings",
-        "tokenize": "/tokenize",
-        "detokenize": "/detokenize",
-        "rerank": "/v1/rerank",
-    }
+    task_paths: ClassVar = {**paths_below("/v1", "embed", "rerank"), **paths_below("", "tokenize", "detokenize")}
     fields: ClassVar[Column] = {
         "max_output_tokens": SentField("max_tokens"),
         "top_k": SentField("top_k", lambda value: max(value, 0), "−1 as 0, its value for all tokens"),
