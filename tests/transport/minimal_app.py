@@ -23,7 +23,7 @@ from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.http.request import Request
 from antiphon.transport.middleware.app import App
 from antiphon.transport.middleware.auth import Authenticator
-from antiphon.transport.middleware.routing import Route, collect_routes
+from antiphon.transport.middleware.routing import Route, Router, collect_routes
 from antiphon.transport.process.server import serve
 
 
@@ -96,7 +96,7 @@ class MinimalApp:
         system = SystemEndpoints(self.directory, self.metrics, self.authenticator, "1.2.3")
         routes = [*self._make_test_routes(), *collect_routes(system)]
         self.routes = [*routes, *collect_routes(DocsEndpoint(routes, "1.2.3", Limits()))]
-        self.app = App(self.routes, self.authenticator, self.metrics, self.lifecycle)
+        self.app = App(Router(self.routes), self.authenticator, self.metrics, self.lifecycle)
 
     def _make_test_routes(self) -> list[Route]:
         return [
