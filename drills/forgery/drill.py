@@ -28,7 +28,7 @@ from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.content import AttachmentLookup, FileAttachment
-from antiphon.render.control_strings import CONTROL_STRINGS
+from antiphon.render.control_token_escape import CONTROL_STRINGS
 from antiphon.render.messages import render_chat
 from antiphon.render.template.template import render_text
 from antiphon.service.model_io.served_model import make_adapter

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from antiphon.render.control_strings import CONTROL_STRINGS_BY_FAMILY
+from antiphon.render.control_token_escape import CONTROL_STRINGS_BY_FAMILY
 from drills.forgery.vocabulary import complete_prefix
 
 Json = dict[str, Any]

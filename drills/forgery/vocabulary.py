@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 from antiphon.engines.llamacpp.bert_converter import GgufTensor, GgufValue, write_gguf
-from antiphon.render.control_strings import CONTROL_STRINGS
+from antiphon.render.control_token_escape import CONTROL_STRINGS
 
 WIDTH, HIDDEN, CONTEXT = 32, 32, 32_768
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6

@@ -151,7 +151,7 @@ _FAULTS = (
         name="a turn is not added to its conversation",
         drills=("replicas",),
         module="antiphon.service.persistence.response_writer",
-        old="items=list_conversation_items(request, response),",
+        old="items=rows.list_conversation_items(request, response),",
         new="items=[],",
         violation=r"conversation",
     ),

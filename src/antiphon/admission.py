@@ -26,7 +26,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from antiphon.errors import Busy
 
@@ -41,40 +41,30 @@ RANKS: dict[str | None, int] = {"priority": 0, "fast": 0, "ultrafast": 0, "flex"
 _TenantQueues = OrderedDict[str, OrderedDict["Ticket", None]]  # by tenant; the tenant whose turn is next comes first
 
 
-class Admission:
+class Admission(Struct, eq=False):
     """A number of slots and a queue of tickets that wait for one."""
 
-    def __init__(
-        self,
-        slots: int,
-        queue: int,
-        on_admitted: Callable[[float], None] | None = None,
-        on_queued: "Callable[[Admission], None] | None" = None,
-    ) -> None:
-        """`on_admitted` is called for every ticket that gets a slot, with the seconds that it waited; `on_queued` for
-        every ticket that has to wait or is refused.
-        """
-        self._on_admitted = on_admitted
-        self._on_queued = on_queued
-        self.slots = slots
-        self.queue = queue
-        self.running = 0
-        self._waiting: tuple[_TenantQueues, ...] = (OrderedDict(), OrderedDict(), OrderedDict())  # by rank
-        # by rank: turns of other ranks since its last one, while it had waiting tickets
-        self._passed_turns = [0] * len(self._waiting)
-        self._patient_count = 0  # waiting tickets that are patient
-        self.waiting = 0
-        self._mean_stay = _MIN_WAIT_SECONDS
+    slots: int
+    queue: int
+    on_admitted: Callable[[float], None] | None = None  # called for a ticket that gets a slot, with the seconds waited
+    on_queued: "Callable[[Admission], None] | None" = None  # called for a ticket that has to wait or is refused
+    running: int = 0
+    _waiting: tuple[_TenantQueues, ...] = field(default_factory=lambda: tuple(OrderedDict() for _ in RANK_NAMES))
+    # by rank: turns of other ranks since its last one, while it had waiting tickets
+    _passed_turns: list[int] = field(default_factory=lambda: [0] * len(RANK_NAMES))
+    _patient_count: int = 0  # waiting tickets that are patient
+    waiting: int = 0
+    _mean_stay: float = _MIN_WAIT_SECONDS
 
     def enter(self, tenant: str = "", rank: int = DEFAULT_RANK) -> "Ticket":
         """Return a ticket that runs now or waits in the queue. Raises Busy when the queue is full."""
         if self.running < self.slots:  # a free slot implies an empty queue
             self.running += 1
-            if self._on_admitted is not None:
-                self._on_admitted(0.0)
+            if self.on_admitted is not None:
+                self.on_admitted(0.0)
             return Ticket(self, tenant, rank=rank, entered=True, running=True, _running_since=monotonic())
-        if self._on_queued is not None:
-            self._on_queued(self)
+        if self.on_queued is not None:
+            self.on_queued(self)
         if (busy := self.find_refusal(tenant)) is not None:
             raise busy
         ticket = Ticket(self, tenant, rank=rank)
@@ -120,16 +110,16 @@ class Admission:
             self._waiting[ticket.rank].setdefault(ticket.tenant, OrderedDict())[ticket] = None
             self.waiting += 1
             self._patient_count += ticket.patient
-            if self._on_queued is not None and ticket.patient:
-                self._on_queued(self)
+            if self.on_queued is not None and ticket.patient:
+                self.on_queued(self)
 
     def _admit(self, ticket: "Ticket") -> None:
         self.running += 1
         ticket.running, ticket._running_since = True, (now := monotonic())
         if (turn := ticket._turn) is not None and not turn.done():
             turn.set_result(None)
-        if self._on_admitted is not None:
-            self._on_admitted(0.0 if ticket.waiting_since is None else now - ticket.waiting_since)
+        if self.on_admitted is not None:
+            self.on_admitted(0.0 if ticket.waiting_since is None else now - ticket.waiting_since)
 
     def _remove_waiting(self, ticket: "Ticket") -> None:
         rank = self._waiting[ticket.rank]

@@ -30,8 +30,12 @@ _VARIANTS = b"89ab" * 64
 _suffixes: list[str] = []
 
 
+def quote_id(text: str) -> str:
+    """Return an id of a client for an error message, in quotes and shortened."""
+    return repr(text[:_MAX_DIGITS])
+
+
 def new_id(prefix: Prefix) -> str:
-    """Generate a new id."""
     if not _suffixes:
         _refill_suffixes()
     return f"{prefix}_{time_ns() // 1_000_000:012x}{_suffixes.pop()}"

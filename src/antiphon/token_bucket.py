@@ -24,7 +24,6 @@ class TokenBucket:
         return level if level < size else size
 
     def try_take(self, amount: float, now: float) -> bool:
-        """Take the amount if it is available."""
         size = self.size
         level = self._level + (now - self._updated_at) * size / MINUTE
         if level > size:

@@ -14,8 +14,7 @@ from antiphon.core.multi_match import GAP, GAP_PREDECESSORS, remove_gaps
 from antiphon.core.prompt import CallPiece, Chunk
 from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.unescape import UnescapingChatParser, UnescapingRawParser
-from antiphon.render.control_strings import CONTROL_STRINGS
-from antiphon.render.control_token_escape import escape_text
+from antiphon.render.control_token_escape import CONTROL_STRINGS, escape_text
 from tests.parsers.joined_deltas import NO_PROMPT
 
 TEXTS = st.lists(st.sampled_from([*sorted(CONTROL_STRINGS)[:40], "<", "[", "a", "\n"])).map("".join)

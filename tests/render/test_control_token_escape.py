@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 
 from antiphon.core.multi_match import GAP
 from antiphon.core.prompt import ChatPrompt, Json
-from antiphon.render.control_strings import CONTROL_STRINGS, CONTROL_STRINGS_BY_FAMILY
-from antiphon.render.control_token_escape import escape_control_tokens, escape_reasoning_markers, escape_text
+from antiphon.render.control_token_escape import (
+    CONTROL_STRINGS,
+    CONTROL_STRINGS_BY_FAMILY,
+    escape_control_tokens,
+    escape_reasoning_markers,
+    escape_text,
+)
 from tests.support.cpu import measure_cpu_seconds
 
 TEXTS = st.lists(st.sampled_from([*sorted(CONTROL_STRINGS), "<", "|", "]", "a", "\n", "｜"])).map("".join)

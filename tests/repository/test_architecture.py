@@ -61,7 +61,6 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "render": [
         {"messages", "content", "transcript", "control_token_escape"},
         {"template", "harmony", "tools"},
-        {"control_strings"},
     ],
     "parsers": [
         {"unescape", "detection", "chat", "raw"},

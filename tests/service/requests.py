@@ -52,7 +52,7 @@ class ServiceStack:
         self.metrics = Metrics("test")
         self.store = store or SqliteStore(":memory:", 3600.0)
         self.live = LocalLiveLog(self.store)
-        self.models = Models([engine], (), accept_any=False, queue=queue)
+        self.models = Models(engine, queue=queue)
         self.history_loader = HistoryLoader(self.store)
         self.planner = Planner(self.models, self.history_loader, terms or PlannerSettings())
         self.writer = ResponseWriter(self.store, self.live, settings, self.history_loader.remember)

@@ -167,7 +167,7 @@ class ServiceNode:
             background_slots=options.slots,
             background_attempts=options.attempts,
         )
-        self.models = Models([self.engine], (), accept_any=False, queue=4)
+        self.models = Models(self.engine, queue=4)
         history_loader = HistoryLoader(store)
         self.writer = ResponseWriter(store, live, settings, history_loader.remember)
         self.detached_runs = DetachedRuns(store, live, settings, partial(record_run, Metrics("test")))

@@ -15,7 +15,7 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.errors import Busy, EngineFailed, ModelNotFound, NotFound, UnsupportedParameter
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.engine_tasks import EngineTasks
-from antiphon.service.model_io.models import Models
+from antiphon.service.model_io.models import ModelNaming, Models
 from antiphon.service.planning.validation import reject_unsupported_by_engine
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +39,7 @@ def make_tasks(
     accept_any: bool = False, served: Sequence[str] = (), seconds: float = 5.0, slots: int | None = None
 ) -> EngineTasks:
     engine = TwoTaskEngine(FakeSettings(at_once=slots))
-    return EngineTasks(Models([engine], served, accept_any=accept_any, queue=1), seconds)
+    return EngineTasks(Models(engine, ModelNaming(served=tuple(served), accept_any=accept_any), queue=1), seconds)
 
 
 async def test_a_model_is_found_by_its_name() -> None:
@@ -134,7 +134,7 @@ class RankingEngine(FakeEngine):
     ],
 )
 async def test_documents_are_scored_in_their_order(reply: bytes) -> None:
-    assert await EngineTasks(Models([RankingEngine(reply)]), 5.0).rank("t", "fake", "q", ["a", "b"]) == [-2.5, 0.9]
+    assert await EngineTasks(Models(RankingEngine(reply)), 5.0).rank("t", "fake", "q", ["a", "b"]) == [-2.5, 0.9]
 
 
 @pytest.mark.parametrize(
@@ -150,4 +150,4 @@ async def test_documents_are_scored_in_their_order(reply: bytes) -> None:
 )
 async def test_an_incomplete_ranking_is_an_error(reply: bytes) -> None:
     with pytest.raises(EngineFailed):
-        await EngineTasks(Models([RankingEngine(reply)]), 5.0).rank("t", "fake", "q", ["a", "b"])
+        await EngineTasks(Models(RankingEngine(reply)), 5.0).rank("t", "fake", "q", ["a", "b"])

@@ -9,9 +9,11 @@ import sys
 from typing import Any
 
 import msgspec
+from msgspec import field
 
 from antiphon.config import Config
 from antiphon.engines.base import EngineStatus, Model
+from antiphon.engines.fake import FakeEngine
 from antiphon.errors import EngineFailed, ModelNotFound, StartupError
 from antiphon.limits import Limits
 from antiphon.observe import Metrics, set_up_logging
@@ -21,16 +23,15 @@ from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.http.request import Request
 from antiphon.transport.middleware.app import App
 from antiphon.transport.middleware.auth import Authenticator
-from antiphon.transport.middleware.routing import Route, collect_routes
+from antiphon.transport.middleware.routing import Route, Router, collect_routes
 from antiphon.transport.process.server import serve
 
 
 class FakeModelDirectory(Models):
     """Two models, and configurable reasons for not being ready."""
 
-    def __init__(self) -> None:
-        self.reasons: list[str] = []
-        self.engines: list[EngineStatus] = []
+    reasons: list[str] = field(default_factory=list)
+    engines: list[EngineStatus] = field(default_factory=list)
 
     def models(self) -> list[Model]:
         return [Model(id="small", created=1), Model(id="org/large", created=2, owned_by="org")]
@@ -88,14 +89,14 @@ class MinimalApp:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.directory = FakeModelDirectory()
+        self.directory = FakeModelDirectory(FakeEngine())
         self.lifecycle = FakeLifecycle(config.inference.specs[0].url)
         self.metrics = Metrics("1.2.3")
         self.authenticator = Authenticator(config)
         system = SystemEndpoints(self.directory, self.metrics, self.authenticator, "1.2.3")
         routes = [*self._make_test_routes(), *collect_routes(system)]
         self.routes = [*routes, *collect_routes(DocsEndpoint(routes, "1.2.3", Limits()))]
-        self.app = App(self.routes, self.authenticator, self.metrics, self.lifecycle)
+        self.app = App(Router(self.routes), self.authenticator, self.metrics, self.lifecycle)
 
     def _make_test_routes(self) -> list[Route]:
         return [

@@ -100,7 +100,6 @@ class ChoiceGroup(Generic[E]):
         await self._raise_failure()
 
     async def stop(self) -> None:
-        """Stop all engine work."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -5,6 +5,7 @@ so a slow reader slows the engine down. A driver whose client disconnects is can
 terminal event of a stored response is emitted only after the end is stored.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import time
 from typing import TypeVar
@@ -229,7 +230,8 @@ class Run:
 
     async def _run_turns(self, multi_turn: MultiTurn, emit: EventSink) -> None:
         policy, limits, emitter = multi_turn.policy, multi_turn.limits, self._emitter
-        loop = ToolLoop(policy, limits, emitter, emit, self._turn_counts, self.wait_written, self._tracer)
+        slots = asyncio.Semaphore(limits.max_parallel)
+        loop = ToolLoop(policy, limits, emitter, emit, self._turn_counts, self.wait_written, self._tracer, slots)
         self.tool_outcomes = loop.tool_outcomes
         try:
             call = await self._begin_turns(loop, multi_turn.checkpoint, emit)

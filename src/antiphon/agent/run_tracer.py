@@ -51,8 +51,6 @@ class _Trace:
 
 
 class CallTrace(_Trace):
-    """Trace of one model call."""
-
     def __init__(self, engine: str, generation: GenerationRequest, retain_chunks: bool, tracer: Tracer | None) -> None:
         super().__init__(tracer, *_describe_request(engine, generation))
         self.engine = engine
@@ -214,7 +212,6 @@ def _input_messages(prompt: Prompt) -> list[Json]:
 
 
 def _output_messages(chunks: Sequence[Chunk], finish: FinishKind | None) -> list[Json]:
-    """Return the output as one assistant message."""
     parts = [
         {"type": kind, "content": text}
         for kind, text in (

@@ -74,7 +74,6 @@ class Watchdog:
         self._last_wait = self._silent_ticks = 0
 
     def abort(self, error: AntiphonError) -> None:
-        """End the run with this error."""
         self.stop_error = error
         if self.wait_number and self._driver is not None and not self._cancelled:
             self._cancelled = True

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from time import monotonic
 from typing import Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antiphon.agent.engine_stream import ModelCall
@@ -124,38 +124,25 @@ class TurnPolicy(Protocol):
         """Release resources after the response has ended, however it ended."""
 
 
-class ToolLoop:
+class ToolLoop(Struct, eq=False):
     """All turns of one response. Steps and tools emit deltas through it, in order."""
 
-    def __init__(
-        self,
-        policy: TurnPolicy,
-        limits: ToolLoopLimits,
-        emitter: Emitter,
-        emit: Sink[Event],
-        turn_counts: list[TokenCounts],
-        wait_written: Callable[[], Awaitable[None]] | None = None,
-        tracer: RunTracer | None = None,
-    ) -> None:
-        """`turn_counts` is the list of the run, shared with it.
-
-        `wait_written` waits until everything fed is durable; None if no other server could take the response over.
-        """
-        self._policy = policy
-        self._limits = limits
-        self._emitter = emitter
-        self._turn_counts = turn_counts
-        self._emit = emit
-        self._wait_written = wait_written
-        self._tracer = tracer
-        self._emit_lock = asyncio.Lock()
-        self._call_slots = asyncio.Semaphore(limits.max_parallel)
-        self._results: dict[str, ToolOutputContent] = {}
-        self._next_key = 0
-        self._call_count = 0
-        self._turns_started = 0
-        self.out_of_tokens = False
-        self.tool_outcomes: list[tuple[str, ToolOutcome, float]] = []  # kind, outcome and seconds of each tool call
+    _policy: TurnPolicy
+    _limits: ToolLoopLimits
+    _emitter: Emitter
+    _emit: Sink[Event]
+    _turn_counts: list[TokenCounts]  # of the run, shared with it
+    # waits until everything fed is durable; None if no other server could take the response over
+    _wait_written: Callable[[], Awaitable[None]] | None
+    _tracer: RunTracer | None
+    _call_slots: asyncio.Semaphore
+    _emit_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _results: dict[str, ToolOutputContent] = {}
+    _next_key: int = 0
+    _call_count: int = 0
+    _turns_started: int = 0
+    out_of_tokens: bool = False
+    tool_outcomes: list[tuple[str, ToolOutcome, float]] = []  # kind, outcome and seconds of each tool call
 
     # ---- for steps and tools
 
@@ -298,7 +285,6 @@ class ToolLoop:
         return offer.kind, server_call.to_model_call(self._emitter.get_item_id(server_call.key))
 
     async def _run_all(self, invocations: Sequence[tuple[str, ModelToolCall]]) -> None:
-        """Run calls, each by the tool of its kind."""
         if not invocations:
             return
         await self.wait_durable()

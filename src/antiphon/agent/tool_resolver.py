@@ -64,8 +64,6 @@ class UnservedCall(Struct):
 
 
 class ToolCallResolver(Struct, eq=False):
-    """Resolver for one model call."""
-
     _offers: Mapping[str, OfferedTool]
     _parallel: bool = True
     first_key: int = 0  # first key to use; lower ones belong to earlier turns

@@ -9,13 +9,14 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from antiphon.config import Config
 from antiphon.engines.client import EngineClient, EngineHttpError, EngineTimeouts
 from antiphon.engines.connection import TcpAddress, create_tls_context
+from antiphon.engines.http.error_mapping import error_text, extract_message
+from antiphon.engines.http.readers.wire import ModelCard
 from antiphon.errors import AntiphonError, RequestFailed, ServerUnreachable, StartupError, Unavailable
 
 T = TypeVar("T")
@@ -60,12 +61,8 @@ class StreamedEvent(Struct, gc=False):
         return extract_message(self.response.error if self.response else self.error or self.message)
 
 
-class ModelEntry(Struct):
-    id: str
-
-
 class ModelListReply(Struct):
-    data: list[ModelEntry]
+    data: list[ModelCard]
 
 
 MODEL_LIST, EVENT = Decoder(ModelListReply), Decoder(StreamedEvent)
@@ -106,7 +103,7 @@ class ServerClient:
         """Return one sentence for the terminal, with the server's own message."""
         message = error.message
         if isinstance(error, EngineHttpError):
-            detail = _decode_message(error.body)
+            detail = error_text(error.body)
             message = f"{self.url} returned HTTP {error.status_code}" + (f": {detail}" if detail else "")
         message = self.http.redact_key(message.encode("utf-8", "replace")).decode()
         return f"{message[:MAX_MESSAGE_LENGTH].translate(CONTROL_CHARACTERS).strip().rstrip('.')}."
@@ -118,23 +115,7 @@ class ServerClient:
 
 
 def make_client(config: Config) -> ServerClient:
-    """Make a client of the server that the settings describe."""
     return ServerClient(config.server_url, config.server.api_key[0] if config.server.api_key else None)
-
-
-def extract_message(error: Any) -> str:
-    """Extract the message of {"error": {"message": …}}, {"message": …}, {"detail": …} or a text."""
-    for _ in range(3):
-        if isinstance(error, dict):
-            error = next((error[name] for name in ("error", "message", "detail") if error.get(name)), "")
-    return error.strip() if isinstance(error, str) else ""
-
-
-def _decode_message(body: bytes) -> str:
-    try:
-        return extract_message(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""  # most likely an HTML page
 
 
 def parse_server_url(url: str) -> SplitResult:

@@ -13,14 +13,7 @@ from antiphon.config import Config
 from antiphon.config.key_settings import ConfiguredKey, load_configured_keys
 from antiphon.errors import StartupError
 from antiphon.ids import is_id
-from antiphon.service.access.api_keys import (
-    INFERENCE,
-    SCOPES,
-    check_tenant,
-    issue,
-    load_secret,
-    make_principal,
-)
+from antiphon.service.access import api_keys
 from antiphon.stores.base import ApiKey
 from antiphon.stores.sql.store import Store
 
@@ -55,9 +48,9 @@ def keys() -> None:
 @click.option("--name", metavar="TEXT", default="", help="Description of the key.")
 @click.option(
     "--scope",
-    metavar="|".join(sorted(SCOPES)),
+    metavar="|".join(sorted(api_keys.SCOPES)),
     multiple=True,
-    help=f"Scope of the key; can be repeated.  [{INFERENCE}]",
+    help=f"Scope of the key; can be repeated.  [{api_keys.INFERENCE}]",
 )
 @click.option(
     "--expires", metavar="DAYS|DATE", help="Validity in days, or the date (UTC) on which the key expires.  [never]"
@@ -65,7 +58,7 @@ def keys() -> None:
 def create(config: Config, tenant: str, name: str, scope: tuple[str, ...], expires: str | None) -> None:
     """Create a key. It is the last line of the output, and is not shown again."""
     now = time.time()
-    row, key = issue(tenant, name, scope, now, None if expires is None else _parse_expiry(expires, now))
+    row, key = api_keys.issue(tenant, name, scope, now, None if expires is None else _parse_expiry(expires, now))
     _run_with_open_store(config, lambda store: store.add_api_key(row))
     until = "" if row.expires is None else f", until {_format_time(row.expires)}"
     click.echo(
@@ -79,7 +72,7 @@ def create(config: Config, tenant: str, name: str, scope: tuple[str, ...], expir
 def list_keys(config: Config, tenant: str | None) -> None:
     """List the keys of the store and of the settings, without the keys themselves."""
     if tenant is not None:
-        check_tenant(tenant)
+        api_keys.check_tenant(tenant)
     now, configured = time.time(), load_configured_keys(config)
     rows, secret = _run_with_open_store(config, lambda store: _load_keys(store, bool(configured)))
     lines = [*(_stored_cells(row, now) for row in rows), *(_configured_cells(key, secret) for key in configured)]
@@ -102,7 +95,7 @@ def revoke(config: Config, key_id: str) -> None:
 
 async def _load_keys(store: Store, with_secret: bool) -> tuple[list[ApiKey], bytes]:
     """Return the stored keys, and the secret from which the ids of configured keys are derived, if wanted."""
-    return await store.api_keys(), await load_secret(store.shared) if with_secret else b""
+    return await store.api_keys(), await api_keys.load_secret(store.shared) if with_secret else b""
 
 
 def _run_with_open_store(config: Config, operation: Callable[[Store], Awaitable[T]]) -> T:
@@ -132,7 +125,7 @@ def _stored_cells(row: ApiKey, now: float) -> tuple[str, ...]:
 
 
 def _configured_cells(configured: ConfiguredKey, secret: bytes) -> tuple[str, ...]:
-    principal = make_principal(configured, secret)
+    principal = api_keys.make_principal(configured, secret)
     return principal.key, principal.tenant, _join_scopes(principal.scopes), "", "never", "good", configured.origin
 
 

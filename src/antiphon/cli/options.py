@@ -29,8 +29,6 @@ COMMON_SETTINGS = frozenset({
 
 
 class SettingOption(click.Option):
-    """The flag of one setting."""
-
     def __init__(self, row: Setting) -> None:
         off = "/--no-" + row.flag.removeprefix("--") if row.is_switch else ""
         aliases = ["--" + name.replace("_", "-") for name in row.names[1:]]
@@ -99,7 +97,6 @@ class SettingsCommand(click.Command):
             formatter.write_text(MORE_OPTIONS.format(count=len(options), command=ctx.command_path))
 
     def print_all_options(self, ctx: click.Context) -> None:
-        """Print the usage and every option."""
         formatter = ctx.make_formatter()
         self.format_usage(ctx, formatter)
         self._write_options(ctx, formatter, [option for option in self.params if isinstance(option, SettingOption)])

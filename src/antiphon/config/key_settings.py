@@ -37,8 +37,6 @@ _EXPECTED = "expected KEY or TENANT KEY, the tenant in lower-case letters, digit
 
 
 class ConfiguredKey(Struct, frozen=True):
-    """An API key from the settings."""
-
     origin: str  # where it is configured: "flag 1", "line 3"
     key: str
     tenant: str | None = None  # None: the default tenant

@@ -106,7 +106,6 @@ class Config(Struct, frozen=True, kw_only=True):
         return replace(self, **areas, **own)
 
     def get(self, name: str) -> Any:
-        """Return the value of a setting, by name."""
         area, key = locate(name)
         return getattr(getattr(self, area) if area else self, key)
 

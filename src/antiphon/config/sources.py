@@ -91,8 +91,6 @@ def _build_config(values: dict[str, Any]) -> Config:
 
 
 class _SourceValue(Struct, frozen=True, kw_only=True):
-    """The value of one setting in one source."""
-
     name: str
     value: Any
     origin: str  # for messages: "--port", "ANTIPHON_PORT", "port in antiphon.toml"

@@ -167,7 +167,6 @@ def _read_gif(body: bytes) -> ImageInfo:
 
 
 def _colour_table_bytes(flags: int) -> int:
-    """Return the size of the colour table in bytes."""
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
 
 

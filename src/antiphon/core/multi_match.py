@@ -69,7 +69,6 @@ class MultiStringMatcher:
         return GAP.join([text[begin:end] for begin, end in pairwise(ends)])
 
     def replace_first_chars(self, text: str, replacement: str) -> str:
-        """Replace the first character of each match."""
         for pattern in self._patterns.values():
             text = pattern.compiled.sub(lambda _: replacement, text)
         return text

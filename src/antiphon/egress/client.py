@@ -52,8 +52,6 @@ class VettedTarget(Struct, frozen=True):
 
 
 class FetchResult(Struct, frozen=True, kw_only=True):
-    """The body of a fetched URL."""
-
     body: bytes
     media_type: str  # as declared by the server; not trustworthy
     charset: str = ""  # likewise
@@ -202,7 +200,6 @@ class EgressClient:
         return response
 
     async def load_tls_context(self) -> ssl.SSLContext:
-        """Return the TLS context that verifies certificates."""
         if self._tls is None:
             self._tls = await asyncio.to_thread(ssl.create_default_context)  # reads all certificates of the system
         return self._tls

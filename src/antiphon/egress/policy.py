@@ -198,8 +198,6 @@ _MAX_LOOKUPS = 16
 
 
 class SystemResolver:
-    """Resolves names with the resolver of the system."""
-
     def __init__(self) -> None:
         self._slots = asyncio.Semaphore(_MAX_LOOKUPS)
 

@@ -25,8 +25,6 @@ _TARGET_SAFE: Final = "%/?:@!$&'()*+,;=~-._[]"  # characters not escaped in path
 
 
 class Url(Struct, frozen=True):
-    """A parsed URL."""
-
     scheme: str  # http or https
     host: str  # a name in lower-case ASCII, or the address
     port: int

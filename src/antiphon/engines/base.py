@@ -23,6 +23,8 @@ Task = Literal[
 # returns an awaitable that must finish before the next call, or None
 ChunkSink = Callable[[list[Chunk]], Awaitable[None] | None]
 
+EmbeddingInputs = Sequence[str | Sequence[int]]  # texts, or token ids
+
 ProgressCallback = Callable[[str, int, int], None]  # task, amount done, total
 
 JSON_MEDIA_TYPE = "application/json"
@@ -155,11 +157,7 @@ class Engine(Protocol):
     # Tasks other than generation, available if listed in `Capabilities.tasks`.
 
     async def embed(
-        self,
-        model: str,
-        inputs: Sequence[str | Sequence[int]],
-        dimensions: int | None = None,
-        truncate: int | None = None,
+        self, model: str, inputs: EmbeddingInputs, dimensions: int | None = None, truncate: int | None = None
     ) -> EmbeddingResult:
         """Embed texts or token ids. Token ids are used as they are; texts get the special tokens that the model
         expects.

@@ -31,8 +31,6 @@ logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
 
 
 class OtlpTracer:
-    """A tracer that exports to an OTLP endpoint."""
-
     def __init__(self, endpoint: str, content: bool = False) -> None:
         """`endpoint`: the full URL that traces are sent to."""
         self.content = content

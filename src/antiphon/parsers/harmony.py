@@ -139,7 +139,6 @@ class HarmonyMessages:
             out.append(Text(text, tuple(logprobs)) if target.kind == "text" else ReasoningDelta(text))
 
     def add_arguments(self, text: str) -> Sequence[Delta]:
-        """Add text to the arguments of the open call."""
         assert self._arguments is not None
         arguments = self._arguments.feed(text)
         return (CallDelta(self._call_count - 1, arguments),) if arguments else ()

@@ -45,8 +45,6 @@ class HeaderPart(Struct):
 
 
 class HarmonyHeader(Struct):
-    """Fields of a parsed header."""
-
     role: str = ""
     channel: Channel | None = None
     recipient: str = ""
@@ -79,7 +77,6 @@ def read_header(parts: Sequence[HeaderPart], ended: bool) -> HarmonyHeader:
 
 
 def resolve_target(header: HarmonyHeader, tools: Container[str]) -> MessageTarget:
-    """Determine the target of a message from its header."""
     if header.role not in ("", "assistant"):
         return MessageTarget(kind="thought")  # a message in another role, which the model made up
     unrecognised = header.unrecognised if header.channel == "commentary" else []

@@ -184,8 +184,6 @@ VALUE, KEY, COLON, NEXT, DONE, BROKEN = RepairState  # module constants: faster 
 
 
 class JsonRepair:
-    """Repairs one JSON value incrementally."""
-
     def __init__(self) -> None:
         self._state = VALUE
         self._closers: list[str] = []  # closing brackets of the open containers, innermost last

@@ -28,7 +28,6 @@ class LogprobAligner:
         return not self._tokens
 
     def add_chunk(self, chunk: Chunk) -> None:
-        """Record the tokens of a chunk."""
         self._token_end = max(self._token_end, self._received)  # text may arrive without log probabilities
         self._received += len(chunk.text)
         if chunk.logprobs and (last := chunk.logprobs[-1].token) and chunk.text.endswith(last):

@@ -154,7 +154,6 @@ class RawParser:
             self._text_started = True
 
     def _output_range(self, text: str, end: int) -> tuple[int, int]:
-        """Return the range of the text in the output."""
         begin = end - len(text)
         while len(self._offsets) > 1 and self._offsets[1][0] <= begin:
             self._offsets.popleft()

@@ -63,14 +63,11 @@ class AttachmentLookup(Struct, eq=False):
         return found
 
 
-class ContentRenderer:
+class ContentRenderer(Struct, frozen=True, eq=False):
     """Renders content parts for an engine with the given features, using resolved attachments."""
 
-    __slots__ = ("_attachments", "_features")
-
-    def __init__(self, features: Features, attachments: AttachmentLookup) -> None:
-        self._features = features
-        self._attachments = attachments
+    _features: Features
+    _attachments: AttachmentLookup
 
     def render(self, parts: Sequence[pt.MessagePart], separator: str, param: ParamFormatter) -> str | list[Json]:
         """Render the parts; text-only content is joined with `separator`."""

@@ -8,6 +8,8 @@ the space is invisible.
 
 import json
 from functools import lru_cache, partial
+from importlib.resources import files
+from itertools import chain
 from operator import is_
 from typing import Any, Final, cast
 
@@ -17,7 +19,21 @@ from msgspec.structs import replace
 from antiphon.core.multi_match import GAP, MultiStringMatcher
 from antiphon.core.prompt import ChatPrompt, Json
 from antiphon.protocol.types.shared_list import SharedTuple, derive
-from antiphon.render.control_strings import CONTROL_STRINGS
+
+
+def _load_control_strings() -> dict[str, tuple[str, ...]]:
+    """Return the strings of `control_strings.txt` by family."""
+    text = files("antiphon.render").joinpath("control_strings.txt").read_text("utf-8")
+    found: dict[str, tuple[str, ...]] = {}
+    for line in text.replace("\n    ", " ").splitlines():
+        name, colon, strings = line.partition(": ")
+        if colon and not line.startswith("#"):
+            found[name] = tuple(chain.from_iterable(found.get(string, (string,)) for string in strings.split()))
+    return {name: strings for name, strings in found.items() if not name.startswith("@")}
+
+
+CONTROL_STRINGS_BY_FAMILY: Final = _load_control_strings()
+CONTROL_STRINGS: Final = frozenset(chain.from_iterable(CONTROL_STRINGS_BY_FAMILY.values()))
 
 _CONTROL: Final = MultiStringMatcher(CONTROL_STRINGS)
 _CONTROL_IN_JSON: Final = MultiStringMatcher(text.replace('"', '\\"') for text in CONTROL_STRINGS)

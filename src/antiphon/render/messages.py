@@ -20,21 +20,13 @@ from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import InputImage, InputText, MessagePart, OutputText
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonSchemaFormat, TextConfig
+from antiphon.render import transcript
 from antiphon.render.content import AttachmentLookup, ContentRenderer, Features
 from antiphon.render.template.variables import build_template_variables
 from antiphon.render.tools.declarations import offer_tools
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools, no_hosted_tool
 from antiphon.render.tools.tool_choice import apply_tool_choice
 from antiphon.render.tools.tool_results import ApprovalHistory, VisibleImages, strip_binary_data
-from antiphon.render.transcript import (
-    Content,
-    RenderedCall,
-    ServerCall,
-    Transcript,
-    render_call_output,
-    render_client_call,
-    render_server_call,
-)
 
 VERBOSITY: Final = {"low": "Keep your answers short.", "medium": "", "high": "Answer at length and in detail."}
 _INSTRUCTION_ROLES: Final = frozenset({"system", "developer"})
@@ -127,7 +119,7 @@ class _ItemRenderer:
         self._request = request
         self._features = features
         self._render_content = ContentRenderer(features, attachments).render
-        self._transcript = Transcript(supports_tools="tools" in features)
+        self._transcript = transcript.Transcript(supports_tools="tools" in features)
         self._pending_reasoning: list[str] = []
         self.images_omitted = False  # a client tool returned an image that the model cannot see; a note replaced it
 
@@ -161,7 +153,7 @@ class _ItemRenderer:
 
     def _add_message(self, index: int, item: it.Message) -> None:
         from_assistant, parts = item.role == "assistant", item.content
-        content: Content
+        content: transcript.Content
         if len(parts) == 1 and isinstance(part := parts[0], (InputText, OutputText)):
             content = part.text
         else:
@@ -192,12 +184,12 @@ class _ItemRenderer:
         self._pending_reasoning.clear()
         return reasoning
 
-    def _add_server_call(self, index: int, item: ServerCall) -> None:
+    def _add_server_call(self, index: int, item: transcript.ServerCall) -> None:
         """Add a call that a server ran, with the output the model saw at the time while that is still stored."""
         call_id = _make_call_id(index) if item.id is UNSET else item.id
-        call, output = render_server_call(item, self._offered, call_id)
+        call, output = transcript.render_server_call(item, self._offered, call_id)
         recorded = self._history.tool_outputs.get(call_id) or strip_binary_data(output)
-        content: Content = (
+        content: transcript.Content = (
             recorded
             if isinstance(recorded, str)
             else self._render_parts(index, self._visible_images.replace_hidden(recorded))
@@ -205,22 +197,22 @@ class _ItemRenderer:
         self._transcript.add_call(call, content, self._pop_reasoning())
         self._transcript.end_calls()
 
-    def _render_parts(self, index: int, parts: Sequence[MessagePart]) -> Content:
+    def _render_parts(self, index: int, parts: Sequence[MessagePart]) -> transcript.Content:
         return self._render_content(parts, "\n", lambda part, field: self._history.param(index, field))
 
     def _add_call(self, index: int, item: ToolCallItem) -> None:
-        call = render_client_call(item, self._offered, _make_call_id(index))
+        call = transcript.render_client_call(item, self._offered, _make_call_id(index))
         output = self._outputs.get(index if item.call_id is None else item.call_id)
         if output is None and isinstance(item, it.LocalShellCall) and item.id is not UNSET:
             output = self._outputs.get(item.id)
         self._transcript.add_call(call, self._render_output(output), self._pop_reasoning())
 
-    def _render_output(self, index: int | None) -> Content:
+    def _render_output(self, index: int | None) -> transcript.Content:
         if index is None:
             return NO_OUTPUT
         output = self._history.items[index]
         assert isinstance(output, ToolOutputItem)
-        content = render_call_output(output, self._offered)
+        content = transcript.render_call_output(output, self._offered)
         if isinstance(content, str):
             return content
         if isinstance(output, it.ComputerCallOutput):  # its output is a single part
@@ -235,7 +227,9 @@ class _ItemRenderer:
     def _add_approval_request(self, index: int, item: it.McpApprovalRequest) -> None:
         if (outcome := self._approvals.describe_outcome(item)) is not None:
             call_id = _make_call_id(index) if item.id is UNSET else item.id
-            call = RenderedCall(call_id, self._offered.find_name(item.name, item.server_label), item.arguments)
+            call = transcript.RenderedCall(
+                call_id, self._offered.find_name(item.name, item.server_label), item.arguments
+            )
             self._transcript.add_call(call, outcome, self._pop_reasoning())
 
     def _end_calls(self, index: int, item: it.InputItem) -> None:
@@ -255,7 +249,7 @@ _AddItem = Callable[[_ItemRenderer, int, Any], None]
 _METHODS: Final[dict[type, _AddItem]] = {
     **dict.fromkeys(get_args(ToolCallItem), _ItemRenderer._add_call),
     **dict.fromkeys(get_args(ToolOutputItem), _ItemRenderer._end_calls),
-    **dict.fromkeys(get_args(ServerCall), _ItemRenderer._add_server_call),
+    **dict.fromkeys(get_args(transcript.ServerCall), _ItemRenderer._add_server_call),
     **dict.fromkeys((it.AdditionalTools, it.McpListTools), _ItemRenderer._skip),
     **dict.fromkeys(
         (it.ItemReference, it.Compaction, it.CompactionTrigger, it.ConfigurationUpdate), _ItemRenderer._reject

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.errors import BadRequest, InvalidValue, NotFound, UnknownConversation
-from antiphon.ids import is_id, is_item_id, new_id
+from antiphon.ids import is_id, is_item_id, new_id, quote_id
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.checks import check_conversation_id
 from antiphon.protocol.decoding.codec import encode
@@ -26,8 +26,6 @@ from antiphon.service.persistence.stored_responses import IncludeView, check_sto
 from antiphon.stores.base import ConversationRow, ItemRow
 from antiphon.stores.sql.store import Store
 
-_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
-
 
 class ConversationKey(Struct, frozen=True):
     """Tenant and well-formed id of a conversation."""
@@ -36,16 +34,12 @@ class ConversationKey(Struct, frozen=True):
     id: str
 
 
-class Conversations:
-    def __init__(
-        self, store: Store, history: HistoryLoader, limits: Limits, keyring: Keyring, store_enabled: bool = True
-    ) -> None:
-        self._store = store
-        self._history = history
-        self._keyring = keyring
-        self._view = IncludeView(keyring)
-        self._limits = limits
-        self._store_enabled = store_enabled
+class Conversations(Struct, frozen=True, eq=False):
+    _store: Store
+    _history: HistoryLoader
+    _limits: Limits
+    _keyring: Keyring
+    _store_enabled: bool = True
 
     def resolve_key(self, tenant: str, conversation_id: str) -> ConversationKey:
         """Validate the id. Raises UnknownConversation for an id that this server cannot have issued."""
@@ -65,7 +59,7 @@ class Conversations:
         """Return one page of the tenant's conversations."""
         check_store_enabled(self._store_enabled)
         if query.after is not None and not is_id(query.after, "conv"):
-            raise InvalidValue(f"There is no conversation {query.after[:_MAX_SHOWN_ID]!r} in this list.", param="after")
+            raise InvalidValue(f"There is no conversation {quote_id(query.after)} in this list.", param="after")
         page = await self._store.page_conversations(tenant, query.after, query.limit, query.order == "desc")
         first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
         return ConversationList(
@@ -102,7 +96,7 @@ class Conversations:
 
     async def list_items(self, key: ConversationKey, query: ItemsQuery) -> bytes:
         if query.after is not None and not is_item_id(query.after):
-            raise InvalidValue(f"There is no item {query.after[:_MAX_SHOWN_ID]!r} in this conversation.", param="after")
+            raise InvalidValue(f"There is no item {quote_id(query.after)} in this conversation.", param="after")
         descending = query.order == "desc"
         page = await self._store.page_items(key.tenant, key.id, query.after, query.limit, descending)
         if page is None:
@@ -113,10 +107,9 @@ class Conversations:
         item = await self._store.item(key.tenant, key.id, item_id) if is_item_id(item_id) else None
         if item is None:
             raise await self._missing_item_error(key, item_id)
-        return self._view.render_item(key.tenant, item, include)
+        return IncludeView(self._keyring).render_item(key.tenant, item, include)
 
     async def delete_item(self, key: ConversationKey, item_id: str) -> Conversation:
-        """Delete an item and return its conversation."""
         if not (is_item_id(item_id) and await self._store.delete_item(key.tenant, key.id, item_id)):
             raise await self._missing_item_error(key, item_id)
         return await self.get(key)
@@ -124,12 +117,13 @@ class Conversations:
     def _render_list(
         self, key: ConversationKey, rows: Sequence[ItemRow], include: Collection[Includable], has_more: bool
     ) -> bytes:
-        entries = [(row.id, self._view.render_item(key.tenant, row.item, include)) for row in rows]
+        view = IncludeView(self._keyring)
+        entries = [(row.id, view.render_item(key.tenant, row.item, include)) for row in rows]
         return encode_list(entries, has_more)
 
     async def _missing_item_error(self, key: ConversationKey, item_id: str) -> NotFound:
         await self.get(key)
-        return NotFound(f"There is no item {item_id[:_MAX_SHOWN_ID]!r} in the conversation '{key.id}'.")
+        return NotFound(f"There is no item {quote_id(item_id)} in the conversation '{key.id}'.")
 
     async def _make_rows(self, tenant: str, items: list[InputItem]) -> list[ItemRow]:
         """Convert items to rows.
@@ -160,7 +154,7 @@ class Conversations:
         try:
             (item,) = await self._history.resolve_references(tenant, [reference])
         except BadRequest:
-            raise InvalidValue(f"There is no item {name[:_MAX_SHOWN_ID]!r}.", param=f"items[{index}].id") from None
+            raise InvalidValue(f"There is no item {quote_id(name)}.", param=f"items[{index}].id") from None
         return _make_row(replace(item, id=name))
 
 
@@ -173,4 +167,4 @@ def _to_conversation(row: ConversationRow) -> Conversation:
 
 
 def _unknown_error(conversation_id: str) -> UnknownConversation:
-    return UnknownConversation(f"There is no conversation {conversation_id[:_MAX_SHOWN_ID]!r}.")
+    return UnknownConversation(f"There is no conversation {quote_id(conversation_id)}.")

@@ -12,7 +12,7 @@ from time import time
 from msgspec import Struct
 
 from antiphon.errors import BodyTooLarge, InvalidValue, NotFound
-from antiphon.ids import new_dashed_id, new_id
+from antiphon.ids import new_dashed_id, new_id, quote_id
 from antiphon.protocol.types import files as wire
 from antiphon.service.persistence.stored_responses import check_store_enabled
 from antiphon.stores.base import FileQuota, FileRow, UploadRow
@@ -20,7 +20,6 @@ from antiphon.stores.contents.base import ContentStore
 from antiphon.stores.sql.store import Store
 
 _UPLOAD_SECONDS = 3600.0  # until an upload expires
-_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 _BATCH_LIFETIME = 2_592_000  # seconds; files for batches expire after 30 days unless the client says otherwise
 
 
@@ -70,7 +69,6 @@ class Files:
         return _to_file(await self.find(tenant, file_id))
 
     async def find(self, tenant: str, file_id: str) -> FileRow:
-        """Return the row of a file."""
         row = await self._store.file(tenant, file_id)
         if row is None:
             raise _unknown_error(file_id)
@@ -84,7 +82,7 @@ class Files:
         """Return the name and the whole content of a file. Raises InvalidValue above `max_bytes`."""
         row = await self._store.file(tenant, file_id)
         if row is None:
-            raise InvalidValue(f"There is no file {file_id[:_MAX_SHOWN_ID]!r}.", param=param)
+            raise InvalidValue(f"There is no file {quote_id(file_id)}.", param=param)
         if row.size > max_bytes:
             raise InvalidValue(f"The file has {row.size:,} bytes; at most {max_bytes:,} are allowed here.", param=param)
         async with aclosing(self.read(row, 0, row.size)) as pieces:
@@ -150,7 +148,7 @@ class Files:
     async def find_upload(self, tenant: str, upload_id: str) -> UploadRow:
         upload = await self._store.upload(tenant, upload_id)
         if upload is None:
-            raise NotFound(f"No such Upload object: {upload_id[:_MAX_SHOWN_ID]!r}.", param="upload_id")
+            raise NotFound(f"No such Upload object: {quote_id(upload_id)}.", param="upload_id")
         return upload
 
     async def _select_parts(self, tenant: str, upload: UploadRow, part_ids: Sequence[str]) -> list[tuple[int, str]]:
@@ -158,8 +156,7 @@ class Files:
         parts = await self._store.parts(tenant, upload.id)
         for index, part_id in enumerate(part_ids):
             if part_id not in parts:
-                shown = part_id[:_MAX_SHOWN_ID]
-                raise InvalidValue(f"The upload has no part {shown!r}.", param=f"part_ids[{index}]")
+                raise InvalidValue(f"The upload has no part {quote_id(part_id)}.", param=f"part_ids[{index}]")
         if len({*part_ids}) < len(part_ids):
             raise InvalidValue("'part_ids' names a part twice.", param="part_ids")
         selected = [parts[part_id] for part_id in part_ids]
@@ -241,7 +238,7 @@ def _to_upload(row: UploadRow, file: FileRow | None = None) -> wire.Upload:
 
 
 def _unknown_error(file_id: str) -> NotFound:
-    return NotFound(f"No such File object: {file_id[:_MAX_SHOWN_ID]}", param="id")
+    return NotFound(f"No such File object: {file_id[:64]}", param="id")
 
 
 def _not_pending_error(upload_id: str) -> InvalidValue:

@@ -54,7 +54,6 @@ class Keyring:
         self._keys.setdefault(_key_id(key), key)
 
     def make_encrypter(self, tenant: str) -> Encrypt:
-        """Return a function that encrypts reasoning for the tenant."""
         return partial(self.encrypt, tenant)
 
     def encrypt(self, tenant: str, reasoning: str) -> str:

@@ -215,7 +215,6 @@ class RetentionBounds(Struct, frozen=True, kw_only=True):
     byte_overrides: Mapping[str, int | None] = {}  # byte bounds of tenants that differ from the default
 
     def apply_overrides(self, tenant: str) -> "RetentionBounds":
-        """Return the bounds that hold for this tenant."""
         return replace(self, bytes=self.byte_overrides[tenant]) if tenant in self.byte_overrides else self
 
 

@@ -10,6 +10,7 @@ vectors of others.
 
 import logging
 from array import array
+from importlib.resources import files
 from struct import pack
 
 import asyncpg
@@ -17,9 +18,11 @@ from asyncpg import exceptions as pg
 
 from antiphon.ids import is_id
 from antiphon.stores.postgres_pool import PostgresConnection, connect
-from antiphon.stores.sql.vector_points import EXACT_VECTORS, POINT_TABLES, cast_vector, select_points
+from antiphon.stores.sql.vector_points import EXACT_VECTORS, cast_vector, select_points
 
 log = logging.getLogger(__name__)
+
+_TABLES = files("antiphon.stores.sql").joinpath("vector_points.sql")
 
 _MIN_VERSION = (0, 8)  # the first with iterative scans
 _MAX_HNSW_DIMENSIONS = 4000
@@ -54,7 +57,7 @@ async def open_pgvector(connection: PostgresConnection) -> bool:
             return False
         if not has_table:  # also after the extension was removed with its columns
             async with connection.transaction():
-                await connection.execute(POINT_TABLES, timeout=_OPEN_SECONDS)
+                await connection.execute(_TABLES.read_text("utf-8"), timeout=_OPEN_SECONDS)
     except _REFUSALS as error:
         log.info("vectors are searched in memory, without pgvector: %s", error)
         return False

@@ -38,8 +38,6 @@ REOPEN_SECONDS = 1.0  # seconds between two attempts to reopen a file
 
 
 class SqliteStore(Store):
-    """The store on SQLite."""
-
     _text_index = FtsIndex()
 
     def __init__(self, path: str, ttl: float, clock: Clock = time.time) -> None:
@@ -135,7 +133,6 @@ class _SqliteSide:
         return self.healthy
 
     def _reopen_if_due(self) -> None:
-        """Reopen the connections if an attempt is due."""
         if self._reopen_at is not None and time.monotonic() >= self._reopen_at:
             self._reopen_at = time.monotonic() + REOPEN_SECONDS
             self._reopen()

@@ -36,7 +36,7 @@ from antiphon.transport.middleware.app import App
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import RequestTracing
-from antiphon.transport.middleware.routing import Route, collect_routes
+from antiphon.transport.middleware.routing import Route, Router, collect_routes
 from antiphon.transport.middleware.standard_headers import StandardHeaders
 from antiphon.transport.process.supervisor import WorkerContext
 from antiphon.transport.streaming.delivery import Delivery
@@ -84,7 +84,7 @@ def build_app(
     observability.register_gauges(components, websockets.__len__, websockets.load)
     lifecycle = ServerLifecycle(components, websockets.drain)
     headers = StandardHeaders(config.compatibility, components.loads)
-    app = App(routes, authenticator, metrics, lifecycle, rate_limiting, headers, components.models.find_refusal)
+    app = App(Router(routes), authenticator, metrics, lifecycle, rate_limiting, headers, components.models.find_refusal)
     if observability.tracer is not None or observability.access_log is not None:
         app.tracing = websockets.set_tracing(RequestTracing(observability.tracer, observability.access_log))
     return app

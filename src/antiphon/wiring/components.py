@@ -92,7 +92,7 @@ class ServerComponents:
         self.api_keys = ApiKeys(load_configured_keys(config), store)
         self.rate_limits, self.shared_limits = make_rate_limits(config, worker_limits)
         on_wait = observability.metrics.record_queue_time
-        self.models = Models([engine], naming=make_naming(config), queue=config.server.queue, on_wait=on_wait)
+        self.models = Models(engine, naming=make_naming(config), queue=config.server.queue, on_wait=on_wait)
         store_folder = find_store_folder(config.storage.store_location)
         self.load_monitor = LoadMonitor(config.shed, self.models.get_queue_load, store_folder)
         self.history = HistoryLoader(store)

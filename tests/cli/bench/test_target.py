@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.cli.bench.figures import Answer
 from antiphon.cli.bench.target import CHAT, RESPONSES, BenchApi
-from antiphon.cli.client import extract_message
+from antiphon.engines.http.error_mapping import extract_message
 
 DONE = b'{"type":"response.completed","response":{"usage":{"input_tokens":3,"output_tokens":2},"output":[{"a":1}]}}'
 

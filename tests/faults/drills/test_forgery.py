@@ -8,7 +8,7 @@ from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import CallStarted
 from antiphon.core.prompt import ChatPrompt
 from antiphon.parsers.base import ParserOptions
-from antiphon.render.control_strings import CONTROL_STRINGS_BY_FAMILY
+from antiphon.render.control_token_escape import CONTROL_STRINGS_BY_FAMILY
 from drills.engines.quoting import OFFERS, TOOLS, parse_output
 from drills.forgery.drill import ForgeryTrial, RenderedRequest, forgery, render_request
 from drills.forgery.forged_requests import SHAPES, TEXT_FIELDS, make_forgeries

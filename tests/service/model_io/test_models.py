@@ -30,7 +30,7 @@ class TwoModelEngine(FakeEngine):
 
 
 def make_models(*aliases: str, accept_any: bool = False) -> Models:
-    return Models([TwoModelEngine()], aliases, accept_any, queue=1)
+    return Models(TwoModelEngine(), ModelNaming(served=aliases, accept_any=accept_any), queue=1)
 
 
 def test_a_model_is_found_by_its_own_name() -> None:
@@ -62,7 +62,7 @@ def test_a_single_model_is_retrieved_by_name() -> None:
 
 def test_an_unhealthy_engine_makes_the_server_unready() -> None:
     engine = TwoModelEngine()
-    directory = Models([engine], (), False, 1)
+    directory = Models(engine, queue=1)
     assert directory.ready() == []
     engine.up = False
     assert directory.ready() == ["The fake engine is not ready."]
@@ -78,7 +78,7 @@ class SlottedEngine(TwoModelEngine):
 
 
 def make_named_models(engine: TwoModelEngine | None = None, **naming: Any) -> Models:
-    return Models([engine or TwoModelEngine()], naming=ModelNaming(**naming), queue=1)
+    return Models(engine or TwoModelEngine(), naming=ModelNaming(**naming), queue=1)
 
 
 @pytest.mark.shows("H.16")
@@ -219,7 +219,7 @@ async def test_empty_lanes_are_removed() -> None:
 async def test_a_full_queue_of_a_single_model_refuses_early_except_tenants_with_a_share() -> None:
     engine = FakeEngine()
     capabilities = replace(await engine.capabilities("fake"), slots=1)
-    directory = Models([engine], queue=2)
+    directory = Models(engine, queue=2)
     assert directory.find_refusal("loud") is None
     for _ in range(3):
         assert directory.find_refusal("loud") is None
@@ -233,7 +233,7 @@ async def test_a_full_queue_of_a_single_model_refuses_early_except_tenants_with_
 async def test_patient_requests_do_not_count_as_queue_load() -> None:
     engine = FakeEngine()
     capabilities = replace(await engine.capabilities("fake"), slots=1)
-    directory = Models([engine], queue=2)
+    directory = Models(engine, queue=2)
     tickets = [directory.admit(directory.find("fake"), capabilities, patient=True, tenant="") for _ in range(4)]
     ready_tasks = [asyncio.ensure_future(ticket.wait_turn()) for ticket in tickets if ticket is not None]
     await asyncio.sleep(0)

@@ -30,7 +30,7 @@ class ReloadableServer:
     def __init__(self, config: Config) -> None:
         self.config: Config | StartupError = config
         self.pool: EnginePool = build_pool(config)
-        self.models = Models([self.pool], naming=make_naming(config), queue=config.server.queue)
+        self.models = Models(self.pool, naming=make_naming(config), queue=config.server.queue)
         self.rate_limits = RateLimits()
         self.keys = ApiKeys(load_configured_keys(config))
         self._reloader = SettingsReloader(

@@ -41,7 +41,7 @@ def library() -> Library:
 
 def make_planner(engine: FakeEngine, *tools: Any) -> Planner:
     history_loader = HistoryLoader(make_store("memory", 60.0))
-    return Planner(Models([engine]), history_loader, PlannerSettings(), toolkit=Toolkit(built_in=tools))
+    return Planner(Models(engine), history_loader, PlannerSettings(), toolkit=Toolkit(built_in=tools))
 
 
 async def run(engine: FakeEngine, library: Library | None, **fields: Any) -> Response:

@@ -36,7 +36,7 @@ def make_planner(engine: FakeEngine, example_tool: ExampleTool, limits: ToolLoop
     toolkit = Toolkit(McpClient(McpSettings(), EgressClient()), [example_tool])
     history_loader = HistoryLoader(make_store("memory", 60.0))
     return Planner(
-        Models([engine]), history_loader, PlannerSettings(loop_limits=limits or ToolLoopLimits()), toolkit=toolkit
+        Models(engine), history_loader, PlannerSettings(loop_limits=limits or ToolLoopLimits()), toolkit=toolkit
     )
 
 

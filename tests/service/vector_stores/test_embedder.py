@@ -12,7 +12,7 @@ from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.engines.fake.tasks import embed_text
 from antiphon.errors import EngineFailed, NotFound
 from antiphon.service.engine_tasks import EngineTasks
-from antiphon.service.model_io.models import Models
+from antiphon.service.model_io.models import ModelNaming, Models
 from antiphon.service.vector_stores.embedder import Embedder
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +52,7 @@ class VectorEngine(FakeEngine):
 
 
 def make_embedder(engine: FakeEngine, model: str | None = None, accept_any: bool = False) -> Embedder:
-    return Embedder(EngineTasks(Models([engine], accept_any=accept_any), 5.0), model)
+    return Embedder(EngineTasks(Models(engine, ModelNaming(accept_any=accept_any)), 5.0), model)
 
 
 def unpack(vector: bytes) -> list[float]:

@@ -73,7 +73,7 @@ class Bench:
         self.delays: list[float] = []
 
     def start_server(self, engine: FakeEngine, model: str | None = None, slots: int = 2) -> Ingestion:
-        embedder = Embedder(EngineTasks(Models([engine]), 60.0), model)
+        embedder = Embedder(EngineTasks(Models(engine), 60.0), model)
         extractor = TextExtractor(ExtractionBounds())
         indexer = FileIndexer(self.store, self.files, extractor, embedder, self._sleep)
         return Ingestion(self.store, indexer, VectorSettings(indexing_slots=slots), StorageSettings())

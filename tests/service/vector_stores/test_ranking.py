@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.service.vector_stores.ranking import fuse, score_hits
+from antiphon.service.vector_stores.search import fuse, score_hits
 
 
 def test_lists_are_fused_by_reciprocal_rank() -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from antiphon.service.vector_stores.text_query import extract_words
+from antiphon.service.vector_stores.search import extract_words
 
 
 @pytest.mark.parametrize(

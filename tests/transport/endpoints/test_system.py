@@ -9,7 +9,7 @@ from antiphon.engines.base import EngineStatus
 from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.middleware.app import App
-from antiphon.transport.middleware.routing import collect_routes
+from antiphon.transport.middleware.routing import Router, collect_routes
 from tests.support.asgi_client import call
 from tests.transport.minimal_app import MinimalApp
 
@@ -59,7 +59,8 @@ class UnhealthyStore(StoreProbe):
 async def test_an_unhealthy_store_makes_the_server_unready(edge: MinimalApp) -> None:
     system = SystemEndpoints(edge.directory, edge.metrics, edge.authenticator, "1", UnhealthyStore())
     edge.directory.reasons = ["The fake engine is not ready."]
-    answer = await call(App(collect_routes(system), edge.authenticator, edge.metrics, edge.lifecycle), "GET", "/ready")
+    app = App(Router(collect_routes(system)), edge.authenticator, edge.metrics, edge.lifecycle)
+    answer = await call(app, "GET", "/ready")
     assert answer.status == 503
     assert answer.error["message"] == "The fake engine is not ready. The sqlite store does not respond."
 

@@ -144,7 +144,6 @@ def _make_plan(
 
 
 def _assign_keys(targets: tuple[str, ...], keys: tuple[str, ...], config: Config) -> list[str | None]:
-    """Return the key of each server."""
     values = keys or config.server.api_key[:1]
     if not all("!" <= character <= "~" for value in values for character in value):
         raise StartupError("A key has characters that are invalid in a header.")

@@ -27,8 +27,6 @@ class LoadLevel(Struct, frozen=True):
 
 
 class BenchPlan(Struct, frozen=True, kw_only=True):
-    """The options of a measurement."""
-
     levels: list[LoadLevel]
     requests: int | None = None  # per server and level
     seconds: float | None = None

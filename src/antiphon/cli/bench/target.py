@@ -14,9 +14,10 @@ from msgspec.json import Decoder
 
 from antiphon.cli.bench.figures import Answer
 from antiphon.cli.bench.plan import BenchPlan
-from antiphon.cli.client import EVENT, ServerClient, StreamedEvent, extract_message
+from antiphon.cli.client import EVENT, ServerClient, StreamedEvent
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.connection import ResponseInterrupted
+from antiphon.engines.http.error_mapping import extract_message
 from antiphon.engines.http.readers.wire import COMPLETION, WireCompletion
 from antiphon.errors import AntiphonError, EngineFailed, RequestFailed, ServerUnreachable, Unavailable
 

@@ -154,7 +154,6 @@ def _is_installed(package: str) -> bool:
 
 
 def _find_needed_extras(config: Config) -> dict[str, str]:
-    """Return the needed extras, each with the setting that needs it."""
     store, tracing = config.storage.store_location.lower(), config.observability
     reasons = [
         ("postgres", "--store", store.startswith(("postgres://", "postgresql://"))),

@@ -40,8 +40,6 @@ NewId = Callable[[Prefix], str]
 
 
 class AnthropicEmitter(Dialect):
-    """The Dialect of Anthropic's API."""
-
     def __init__(
         self,
         message: wire.AnthropicMessage,

@@ -47,8 +47,6 @@ _ALLOWED_BLOCKS: Final[dict[str, tuple[type, ...]]] = {
 
 
 class AnthropicItems(TranslatedItems):
-    """Collects the items of all messages."""
-
     def __init__(self) -> None:
         super().__init__()
         self._parts: list[pt.MessagePart] = []  # of the open message

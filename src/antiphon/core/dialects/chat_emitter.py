@@ -45,8 +45,6 @@ _Calls = dict[int, tuple[int, bool]]  # by key: the index, and whether it calls 
 
 
 class ChatOutputOptions(Struct, frozen=True, kw_only=True):
-    """Output options that the client requested."""
-
     choices: int = 1
     include_usage: bool = True  # send the usage in a last chunk; always set for a JSON body
     running_usage_base: int | None = None  # prompt tokens; if set, every chunk has the usage so far
@@ -56,8 +54,6 @@ class ChatOutputOptions(Struct, frozen=True, kw_only=True):
 
 
 class ChatEmitter(CompletionDialect):
-    """The Dialect of chat completions."""
-
     def __init__(self, header: CompletionHeader, options: ChatOutputOptions, new_id: Callable[[], str]) -> None:
         """`new_id` generates the ids of calls."""
         super().__init__(header, options.choices, options.include_usage, options.running_usage_base)

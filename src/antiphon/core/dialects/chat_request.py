@@ -43,8 +43,6 @@ _UNSUPPORTED_FIELDS: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """A chat completion request, translated."""
-
     request: wire.CreateChat
     decoded: DecodedRequest  # the request as a CreateResponse
     output_format: completion_fields.RequestedFormat
@@ -85,7 +83,6 @@ def _check_supported(request: wire.CreateChat, sent: frozenset[str]) -> None:
 def _response_fields(
     request: wire.CreateChat, sent: frozenset[str], items: ChatItems, output_format: completion_fields.RequestedFormat
 ) -> Json:
-    """Return the fields of the CreateResponse that were sent."""
     fields: Json = {name: getattr(request, name) for name in _SHARED_FIELDS if name in sent}
     fields["input"] = items.items
     if request.functions is not None:

@@ -33,8 +33,6 @@ _OBJECT: Final = "text_completion"
 
 
 class CompletionOutputOptions(Struct, frozen=True, kw_only=True):
-    """Output options that the client requested."""
-
     prompt_count: int = 1
     calls_per_prompt: int = 1  # model calls
     choices_per_prompt: int = 1  # answers to return
@@ -45,8 +43,6 @@ class CompletionOutputOptions(Struct, frozen=True, kw_only=True):
 
 
 class CompletionEmitter(CompletionDialect):
-    """The Dialect of completions."""
-
     def __init__(self, header: CompletionHeader, options: CompletionOutputOptions) -> None:
         choices = options.prompt_count * options.calls_per_prompt
         super().__init__(header, choices, options.include_usage, options.running_usage_base)

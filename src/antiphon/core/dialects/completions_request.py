@@ -35,8 +35,6 @@ _UNSUPPORTED_FIELDS: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
 
 
 class CompletionRequest(Struct, frozen=True, kw_only=True):
-    """A completion request, translated."""
-
     request: CreateCompletion
     prompts: list[TextPrompt | TokenPrompt]
     decoded: DecodedRequest  # the other fields as a CreateResponse
@@ -77,7 +75,6 @@ def _check_stream(request: CreateCompletion) -> None:
 def _response_fields(
     request: CreateCompletion, sent: frozenset[str], output_format: completion_fields.RequestedFormat
 ) -> Json:
-    """Return the fields of the CreateResponse that were sent."""
     fields: Json = {name: getattr(request, name) for name in _SHARED_FIELDS if name in sent}
     if request.max_tokens is not None:
         fields["max_output_tokens"] = request.max_tokens

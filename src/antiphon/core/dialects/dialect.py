@@ -125,7 +125,6 @@ class CompletionDialect(Dialect):
 
 
 def forward_fields(source: EngineExtras, target: Struct, *names: str) -> None:
-    """Copy the fields that the engine reported."""
     for name in names:
         if (value := getattr(source, name)) is not None:
             setattr(target, name, value)

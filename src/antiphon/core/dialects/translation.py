@@ -104,8 +104,6 @@ class ParamNames:
 
 
 class ChatParamNames(ParamNames):
-    """Names of chat completions."""
-
     fields: ClassVar = {
         "input": "messages",
         "text.verbosity": "verbosity",
@@ -129,8 +127,6 @@ class ChatParamNames(ParamNames):
 
 
 class AnthropicParamNames(ParamNames):
-    """Names of Anthropic's API."""
-
     fields: ClassVar = {
         "input": "messages",
         "instructions": "system",

@@ -13,20 +13,13 @@ from collections.abc import Sequence
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from antiphon.core.history import history
 from antiphon.core.history.compaction import (
     USER_PREFIX_CHARS,
     CompactionMemory,
     JoinedUserMessages,
     is_directive,
     is_summary,
-)
-from antiphon.core.history.history import (
-    History,
-    group_units,
-    is_output,
-    is_user_message,
-    reference_ids,
-    referenced_id,
 )
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.items import InputItem, Message
@@ -81,7 +74,7 @@ def excess_chars(plan: CompactionPlan) -> int:
 
 def select_newest(items: Sequence[InputItem], share: float) -> list[InputItem]:
     """Return about this share of the items: the oldest units are dropped, except directives and an earlier summary."""
-    found = group_units(History(tuple(items), range(len(items))))
+    found = history.group_units(history.History(tuple(items), range(len(items))))
     dropped = {index for unit in found[: int(len(found) * (1 - share))] for index in unit}
     return [item for index, item in enumerate(items) if index not in dropped or is_directive(item) or is_summary(item)]
 
@@ -115,7 +108,7 @@ def _strip_encrypted(item: InputItem) -> InputItem:
 
 
 def _find_tail(items: Sequence[InputItem], answering: bool) -> set[int]:
-    found = group_units(History(tuple(items), range(len(items))))
+    found = history.group_units(history.History(tuple(items), range(len(items))))
     pending = _find_pending_calls(items)
     tail = {index for unit in found if not pending.isdisjoint(unit) for index in unit}
     if answering:
@@ -129,7 +122,7 @@ def _find_unanswered_end(items: Sequence[InputItem], found: Sequence[Sequence[in
     for unit in reversed(found):
         if all(is_directive(items[index]) for index in unit):
             continue
-        from_user = all(is_user_message(items[index]) for index in unit)
+        from_user = all(history.is_user_message(items[index]) for index in unit)
         if from_user or (not last and any(_is_answer(items[index]) for index in unit)):
             last |= set(unit)
         if not from_user:
@@ -138,16 +131,16 @@ def _find_unanswered_end(items: Sequence[InputItem], found: Sequence[Sequence[in
 
 
 def _is_answer(item: InputItem) -> bool:
-    return is_output(item) or isinstance(item, it.McpApprovalResponse)
+    return history.is_output(item) or isinstance(item, it.McpApprovalResponse)
 
 
 def _find_pending_calls(items: Sequence[InputItem]) -> set[int]:
     """Find calls and approval requests that still await an answer: no user message came after them."""
-    answered = {referenced_id(item) for item in items}
+    answered = {history.referenced_id(item) for item in items}
     found: set[int] = set()
     for index, item in enumerate(items):
-        if is_user_message(item):
+        if history.is_user_message(item):
             found.clear()
-        if (ids := reference_ids(item)) and answered.isdisjoint(ids):
+        if (ids := history.reference_ids(item)) and answered.isdisjoint(ids):
             found.add(index)
     return found

@@ -104,7 +104,7 @@ def group_units(history: History) -> list[list[int]]:
     previous: InputItem | None = None
     for index, item in enumerate(history.items):
         unit = unit_by_id.get(referenced_id(item) or "")
-        if unit is None and found and _continues(previous, item):
+        if unit is None and found and (isinstance(previous, it.Reasoning) or (is_call(previous) and is_call(item))):
             unit = found[-1]
         if unit is None:
             unit = []
@@ -114,10 +114,6 @@ def group_units(history: History) -> list[list[int]]:
             unit_by_id[item_id] = unit
         previous = item
     return found
-
-
-def _continues(previous: InputItem | None, item: InputItem) -> bool:
-    return isinstance(previous, it.Reasoning) or (is_call(previous) and is_call(item))
 
 
 def reference_ids(item: InputItem) -> tuple[str, ...]:

@@ -37,8 +37,6 @@ class AnswerContent(Struct, frozen=True, kw_only=True):
 
 
 class AnswerChunks(Struct, frozen=True, kw_only=True):
-    """An answer as chunks of one token each."""
-
     chunks: list[Chunk]
     finish: FinishKind
     reasoning_tokens: int = 0
@@ -166,7 +164,6 @@ def _wrap_reasoning(reasoning: str) -> str:
 
 
 def _smallest_arguments(parameters: Json) -> str:
-    """Return the smallest valid arguments, as JSON."""
     grammar_input = find_grammar_input(parameters)
     if grammar_input is None:
         return smallest_instance(parameters, "tools")

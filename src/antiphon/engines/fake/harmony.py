@@ -12,21 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from antiphon.core.harmony import (
-    CALL,
-    CHANNEL,
-    CONSTRAIN,
-    END,
-    END_OF_TEXT,
-    END_TOKENS,
-    FUNCTIONS_NAMESPACE,
-    MESSAGE,
-    RETURN,
-    START,
-    TOKEN_TEXTS,
-    HarmonyTokenDecoder,
-    load_vocabulary,
-)
+from antiphon.core import harmony
 from antiphon.core.prompt import Chunk, FinishKind, GenerationRequest, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.base import min_limit
 from antiphon.engines.fake.answer import AnswerChunks, AnswerContent
@@ -39,11 +25,11 @@ from antiphon.errors import InvalidValue
 ARCHITECTURE: Final = "gpt_oss"
 _TOOL_PATTERN: Final = re.compile(r"^type (\S+) = ", re.MULTILINE)
 _MAX_TOKEN: Final = 0x10FFFF
-CONTROL_TEXTS: Final = {**TOKEN_TEXTS, END_OF_TEXT: "<|endoftext|>"}
+CONTROL_TEXTS: Final = {**harmony.TOKEN_TEXTS, harmony.END_OF_TEXT: "<|endoftext|>"}
 CONTROL_TOKENS: Final = {name: token for token, name in CONTROL_TEXTS.items()}
 _CONTROL_PATTERN: Final = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
 # A message of a prompt that has one character per token: its header, text and end. The last one may lack a part.
-_START, _MESSAGE, _ENDS = chr(START), chr(MESSAGE), "".join(map(chr, END_TOKENS))
+_START, _MESSAGE, _ENDS = chr(harmony.START), chr(harmony.MESSAGE), "".join(map(chr, harmony.END_TOKENS))
 _MESSAGE_PATTERN: Final = re.compile(
     f"{_START}([^{_START}{_MESSAGE}{_ENDS}]*){_MESSAGE}?([^{_START}{_ENDS}]*)([{_ENDS}]?)"
 )
@@ -51,7 +37,7 @@ _MESSAGE_PATTERN: Final = re.compile(
 
 def encode_with_controls(text: str) -> tuple[int, ...]:
     """Encode text in which control tokens are written by their names."""
-    vocab, ids = load_vocabulary(), list[int]()
+    vocab, ids = harmony.load_vocabulary(), list[int]()
     for part in _CONTROL_PATTERN.split(text):
         ids += [CONTROL_TOKENS[part]] if part in CONTROL_TOKENS else vocab.encode(part)
     return tuple(ids)
@@ -59,7 +45,7 @@ def encode_with_controls(text: str) -> tuple[int, ...]:
 
 def encode_segments(segments: Sequence[Segment]) -> tuple[int, ...]:
     """Encode segments; names of control tokens count only in control segments."""
-    vocab = load_vocabulary()
+    vocab = harmony.load_vocabulary()
     ids = [encode_with_controls(part.text) if part.control else vocab.encode(part.text) for part in segments]
     return tuple(chain.from_iterable(ids))
 
@@ -69,7 +55,7 @@ def decode_tokens(tokens: Sequence[int]) -> str:
     return "".join([decoder.decode(token) for token in tokens])
 
 
-class FakeTokenDecoder(HarmonyTokenDecoder):
+class FakeTokenDecoder(harmony.HarmonyTokenDecoder):
     """Decodes tokens to chunks, as engines do."""
 
     def __init__(self, *, show_controls: bool) -> None:
@@ -114,8 +100,8 @@ def _decode_characters(text: str) -> str:
 
 
 def _parse_role(header: str) -> str:
-    role = header.split(CONTROL_TEXTS[CHANNEL], 1)[0]
-    return "tool" if role.startswith(f"{FUNCTIONS_NAMESPACE}.") else role
+    role = header.split(CONTROL_TEXTS[harmony.CHANNEL], 1)[0]
+    return "tool" if role.startswith(f"{harmony.FUNCTIONS_NAMESPACE}.") else role
 
 
 def _declared_tools(turns: Sequence[tuple[str, str]]) -> tuple[PromptTool, ...]:
@@ -126,18 +112,18 @@ def _declared_tools(turns: Sequence[tuple[str, str]]) -> tuple[PromptTool, ...]:
 
 def _parse_opening(header: str) -> str:
     """Return the message that the prompt has opened: "" for none, `final`, `functions`, or `functions.f`."""
-    _, opened, channel = header.partition(CONTROL_TEXTS[CHANNEL])
+    _, opened, channel = header.partition(CONTROL_TEXTS[harmony.CHANNEL])
     if not opened:
         return ""
-    return channel.partition("to=")[2].split(CONTROL_TEXTS[CONSTRAIN])[0].strip() or channel.split()[0]
+    return channel.partition("to=")[2].split(CONTROL_TEXTS[harmony.CONSTRAIN])[0].strip() or channel.split()[0]
 
 
 def render_harmony_answer(content: AnswerContent, request: GenerationRequest, prompt: ParsedPrompt) -> str:
     """Render the answer with control tokens by their names, continuing the message that the prompt has opened."""
     opening = prompt.harmony_opening
-    if opening == FUNCTIONS_NAMESPACE and prompt.tools:
+    if opening == harmony.FUNCTIONS_NAMESPACE and prompt.tools:
         return f".{prompt.tools[0].name} <|constrain|>json<|message|>{{}}<|call|>"
-    if opening.startswith(FUNCTIONS_NAMESPACE):
+    if opening.startswith(harmony.FUNCTIONS_NAMESPACE):
         return f"{content.text if request.constraint is not None else '{}'}<|call|>"
     if opening:
         return f"{content.text}<|return|>"
@@ -192,7 +178,7 @@ class HarmonyReplyRenderer(ReplyRenderer):
     def end_tokens(self, finish: FinishKind | None) -> tuple[int, ...]:
         if not self._open_header or finish not in ("stop", "tool_calls"):
             return ()
-        return (CALL if " to=" in self._open_header else RETURN,)
+        return (harmony.CALL if " to=" in self._open_header else harmony.RETURN,)
 
     def _render_text(self, chunk: Chunk) -> str:
         rendered = ""
@@ -207,11 +193,11 @@ class HarmonyReplyRenderer(ReplyRenderer):
     def _enter_message(self, header: str) -> str:
         if header == self._open_header and " to=" not in header:
             return ""
-        end = CALL if " to=" in self._open_header else END
+        end = harmony.CALL if " to=" in self._open_header else harmony.END
         closing = f"{CONTROL_TEXTS[end]}<|start|>assistant" if self._open_header else ""
         self._open_header = header
         return closing + header
 
 
 def _call_header(name: str) -> str:
-    return f"<|channel|>commentary to={FUNCTIONS_NAMESPACE}.{name} <|constrain|>json<|message|>"
+    return f"<|channel|>commentary to={harmony.FUNCTIONS_NAMESPACE}.{name} <|constrain|>json<|message|>"

@@ -28,8 +28,6 @@ ReplyStep = Burst | Action | None  # None stands for the automatic answer to the
 
 
 def make_fault(error: Exception) -> Action:
-    """Return an action that raises the error."""
-
     async def fail() -> None:
         raise error.with_traceback(None)
 
@@ -63,7 +61,6 @@ class ScriptedReply(Struct, eq=False):
     inserted: list[tuple[int, Action]] = []
 
     def expand(self, automatic_chunks: Sequence[Chunk]) -> Iterator[Burst | Action]:
-        """Yield everything in order."""
         pending = sorted(self.inserted, key=itemgetter(0))
         answer: list[Burst | Action] = [(chunk,) for chunk in automatic_chunks]
         bursts = 0
@@ -107,8 +104,6 @@ _YIELD = partial(asyncio.sleep, 0)  # lets other streams run
 
 
 class AutomaticPlayback(Struct, frozen=True):
-    """Playback of the automatic answer."""
-
     answer: AnswerChunks
     input_counts: TokenCounts
     joined: int
@@ -160,7 +155,6 @@ class ReplyRenderer:
         return [self._to_text_chunk(chunk)], names + sum([count_tokens(len(text), width) for text in texts])
 
     def end_tokens(self, finish: FinishKind | None) -> tuple[int, ...]:
-        """Return the tokens that end the answer."""
         return ()
 
     def _to_text_chunk(self, chunk: Chunk) -> Chunk:
@@ -182,8 +176,6 @@ class ReplyRenderer:
 
 
 class ScriptedPlayback(Struct):
-    """Playback of a scripted reply."""
-
     reply: ScriptedReply
     answer: AnswerChunks  # played where the reply has the step None
     renderer: ReplyRenderer

@@ -48,7 +48,6 @@ class ParsedPrompt(Struct, frozen=True, kw_only=True):
 
     @property
     def user_text(self) -> str:
-        """The text of the last user message."""
         return next((text for role, text in reversed(self.turns) if role == "user"), "")
 
     @property
@@ -117,7 +116,6 @@ def _part_text(part: Json) -> str:
 
 
 def _describe_image(image_url: Any) -> str:
-    """Describe an image by its format and size."""
     url = image_url.get("url") if isinstance(image_url, dict) else image_url
     try:
         info = read_image_info(read_data_url(str(url), _MAX_IMAGE_BYTES).body)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta, MsgspecError, Struct
 
 from antiphon.core.prompt import ChatPrompt, Prompt, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.base import JSON_MEDIA_TYPE, EmbeddingResult, Engine, PassthroughReply, Task, unsupported_task
+from antiphon.engines import base
 from antiphon.engines.fake.harmony import decode_tokens, encode_segments, parse_harmony_prompt
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, parse_prompt
 from antiphon.engines.fake.tokens import Level, decode, encode
@@ -71,25 +71,21 @@ class _RerankBody(Struct):
     top_n: Annotated[int, Meta(ge=0)] = 0
 
 
-class FakeTasks(Engine):
+class FakeTasks(base.Engine):
     """Base class of `FakeEngine`."""
 
     level: Level
     context: int | None
 
     async def embed(
-        self,
-        model: str,
-        inputs: Sequence[str | Sequence[int]],
-        dimensions: int | None = None,
-        truncate: int | None = None,
-    ) -> EmbeddingResult:
+        self, model: str, inputs: base.EmbeddingInputs, dimensions: int | None = None, truncate: int | None = None
+    ) -> base.EmbeddingResult:
         size = DIMENSIONS if dimensions is None else dimensions
         if not 1 <= size <= DIMENSIONS:
             raise InvalidValue(f"A vector of this model has 1 to {DIMENSIONS} dimensions.", param="dimensions")
         texts = [self._input_text(value, truncate) for value in inputs]
         vectors = [embed_text(text, size) for text, _ in texts]
-        return EmbeddingResult(vectors=vectors, tokens=sum([tokens for _, tokens in texts]))
+        return base.EmbeddingResult(vectors=vectors, tokens=sum([tokens for _, tokens in texts]))
 
     async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
         match prompt:
@@ -100,7 +96,7 @@ class FakeTasks(Engine):
             case TokenPrompt(tokens):
                 return tokens
             case _:
-                raise unsupported_task(self, "has no token ids at this level")
+                raise base.unsupported_task(self, "has no token ids at this level")
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
         if self.level == "harmony":
@@ -108,8 +104,8 @@ class FakeTasks(Engine):
         return "".join([segment.text for segment in decode(tokens, "tokens")])
 
     async def pass_through(
-        self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
-    ) -> PassthroughReply:
+        self, model: str, task: base.Task, body: bytes, media_type: str = base.JSON_MEDIA_TYPE
+    ) -> base.PassthroughReply:
         match task:
             case "score":
                 reply = _score_pairs(_decode_body(_ScoreBody, body))
@@ -118,8 +114,8 @@ class FakeTasks(Engine):
             case "transcribe":
                 reply = {"text": f"You sent {len(body)} bytes of {media_type.partition(';')[0]}."}
             case _:
-                raise unsupported_task(self, f"does not {task}")
-        return PassthroughReply(msgspec.json.encode(reply))
+                raise base.unsupported_task(self, f"does not {task}")
+        return base.PassthroughReply(msgspec.json.encode(reply))
 
     def parse_prompt(self, prompt: Prompt) -> ParsedPrompt:
         if self.level == "harmony" and not isinstance(prompt, ChatPrompt):

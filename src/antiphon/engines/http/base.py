@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon import errors
 from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Json, ParserChoice, TextPrompt, TokenPrompt
 from antiphon.core.stop_strings import StopStringCutter
 from antiphon.engines.base import Capabilities, ChunkSink, Model, PromptLevel, PushStream, min_limit
@@ -34,14 +35,6 @@ from antiphon.engines.http.health_monitor import HealthMonitor, Probe, ProbeClie
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.readers.completion_reader import ChatCompletionReader, TextCompletionReader
 from antiphon.engines.http.tasks import HttpTasks
-from antiphon.errors import (
-    AntiphonError,
-    ContextTooLong,
-    EngineFailed,
-    StartupError,
-    Unavailable,
-    UnsupportedParameter,
-)
 
 USAGE_SECONDS = 5.0  # between the end of the output and its usage
 
@@ -59,7 +52,7 @@ class HttpPushStream(PushStream):
         def receive(events: list[Any]) -> Awaitable[None] | None:
             try:
                 chunks = reader.feed(events)
-            except EngineFailed as error:
+            except errors.EngineFailed as error:
                 chunks, reader.fault = [], error
             if reader.ended or reader.fault is not None:
                 stream.stop_pushing()
@@ -153,12 +146,12 @@ class HttpEngine(HttpTasks):
         """Raise StartupError for settings that this engine does not support."""
         settings = self.settings
         if "=" in "".join(settings.model):
-            raise StartupError(f"The {self.name} engine serves models by name; ID=FILE is only for local files.")
+            raise errors.StartupError(f"The {self.name} engine serves models by name; ID=FILE is only for local files.")
         if settings.engine_level not in self.levels:
-            raise StartupError(f"The {self.name} engine supports chats only: leave out the level `tokens`.")
+            raise errors.StartupError(f"The {self.name} engine supports chats only: leave out the level `tokens`.")
         if settings.reads.harmony and not self._is_token_level:
             hint = "add --engine-level tokens" if "tokens" in self.levels else f"the {self.name} engine returns none"
-            raise StartupError(f"--harmony needs token ids: {hint}.")
+            raise errors.StartupError(f"--harmony needs token ids: {hint}.")
 
     async def open(self) -> None:
         await self._monitor.start()
@@ -224,7 +217,6 @@ class HttpEngine(HttpTasks):
         return self._stream(request)
 
     async def _generate_whole(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Request an unstreamed response and yield it as one list."""
         client, (endpoint, request, in_reasoning) = self._client, await self._prepare_request(request)
         http_request = client.build_request(endpoint.path, endpoint.body(request, stream=False))
         try:
@@ -232,7 +224,7 @@ class HttpEngine(HttpTasks):
             chunks: list[Chunk] = []
             if isinstance(reply, bytes) and endpoint.whole_reader is not None:
                 chunks = endpoint.whole_reader(self._label, request.sampling).read_whole(endpoint.decoder.decode(reply))
-        except AntiphonError as error:
+        except errors.AntiphonError as error:
             raise self._map_error(error, request.model) from None
         except DECODE_ERRORS as error:
             raise client.decode_error(error) from None
@@ -256,7 +248,7 @@ class HttpEngine(HttpTasks):
                     collected += chunks
                     timer.reschedule(asyncio.get_running_loop().time() + timeout)
         except TimeoutError:
-            raise EngineFailed(f"{self._label} sent no output for too long.") from None
+            raise errors.EngineFailed(f"{self._label} sent no output for too long.") from None
         return collected
 
     async def _stream(
@@ -360,7 +352,9 @@ class HttpEngine(HttpTasks):
             in_reasoning = self._ends_in_reasoning(prompt.tokens)
         elif isinstance(prompt, TokenPrompt) and "tokens" not in (await self.capabilities(request.model)).other_levels:
             if not self._is_token_level:
-                raise UnsupportedParameter(f"The {self.name} engine accepts texts, not token ids.", param="prompt")
+                raise errors.UnsupportedParameter(
+                    f"The {self.name} engine accepts texts, not token ids.", param="prompt"
+                )
         elif isinstance(prompt, TextPrompt) and (self.splits_text or request.sampling.max_tokens is None):
             prompt = await self._try_tokenize(request.model, prompt)
         return self._set_max_tokens(replace(request, prompt=prompt)), in_reasoning
@@ -372,7 +366,7 @@ class HttpEngine(HttpTasks):
             return request
         available = context - len(prompt.tokens)
         if available < 1:
-            raise ContextTooLong(
+            raise errors.ContextTooLong(
                 f"The input has {len(prompt.tokens)} tokens, and this model takes {context} with the answer.",
                 param="input",
             )
@@ -394,17 +388,17 @@ class HttpEngine(HttpTasks):
         http_request = self._client.build_request(endpoint.path, endpoint.body(request, stream=True))
         try:
             stream = await self._client.open_stream(http_request, endpoint.decoder)
-        except AntiphonError as error:
+        except errors.AntiphonError as error:
             raise self._map_error(error, request.model) from None
         return _StartedRequest(endpoint, request, in_reasoning, stream)
 
-    def _map_error(self, error: AntiphonError, model: str) -> AntiphonError:
+    def _map_error(self, error: errors.AntiphonError, model: str) -> errors.AntiphonError:
         """Map an error before the first chunk. If the engine could not be reached, check its health soon."""
         if isinstance(error, EngineHttpError):
             return map_http_error(error, self._label, model)
         if isinstance(error, NotAStream) and (reported := find_error(error.body)) is not None:
             return map_stream_error(self._label, reported)
-        if isinstance(error, ConnectionLost | Unavailable):
+        if isinstance(error, ConnectionLost | errors.Unavailable):
             self._monitor.probe_soon()
         return self._redact_error(error)
 
@@ -412,7 +406,7 @@ class HttpEngine(HttpTasks):
         """Whether to wait on for an unstreamed response: as long as the engine is healthy, up to `run_timeout`."""
         return self._monitor.is_healthy and asyncio.get_running_loop().time() < since + self.settings.run_timeout
 
-    def _redact_error(self, error: AntiphonError) -> AntiphonError:
+    def _redact_error(self, error: errors.AntiphonError) -> errors.AntiphonError:
         """Remove the key from a message that quotes the engine."""
         error.message = self._client.redact_key(error.message.encode("utf-8", "replace")).decode()
         error.args = (error.message,)

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 import msgspec
-from msgspec import Raw, to_builtins
+from msgspec import Raw, Struct, to_builtins
 
 from antiphon.core.prompt import (
     ChatPrompt,
@@ -148,44 +148,32 @@ def _select_tool(tools: Sequence[Json | Raw] | Raw, name: str) -> list[Json]:
     return [tool for tool in msgspec.json.decode(_encode(tools)) if tool["function"]["name"] == name]
 
 
-class RawBody:
-    """Builds bodies for prompts that are already rendered.
+class RawBody(Struct, frozen=True, eq=False):
+    """Builds bodies for prompts that are already rendered."""
 
-    `text_field` and `ids_field` are the engine's names for the prompt; `sends_model`: the body names the model.
-    `shown_tokens_field` lists control tokens to show; empty: the engine shows all or none.
-    """
-
-    def __init__(
-        self,
-        field_names: FieldNames,
-        stream_fields: Json,
-        *,
-        text_field: str = "prompt",
-        ids_field: str = "prompt",
-        sends_model: bool = True,
-        shown_tokens_field: str = "",
-    ) -> None:
-        self._field_names = field_names
-        self._stream_fields = stream_fields
-        self._text_field, self._ids_field, self._sends_model = text_field, ids_field, sends_model
-        self._shown_tokens_field = shown_tokens_field
+    field_names: FieldNames
+    stream_fields: Json
+    text_field: str = "prompt"  # the engine's name for a prompt that is text
+    ids_field: str = "prompt"  # the same for token ids
+    sends_model: bool = True  # the body names the model
+    shown_tokens_field: str = ""  # lists control tokens to show; empty: the engine shows all or none
 
     def build(self, request: GenerationRequest, *, stream: bool) -> bytes:
-        body: Json = {"model": request.model, "stream": stream} if self._sends_model else {"stream": stream}
+        body: Json = {"model": request.model, "stream": stream} if self.sends_model else {"stream": stream}
         if stream:
-            body |= self._stream_fields
+            body |= self.stream_fields
         match request.prompt:
             case TokenPrompt(tokens=tokens):
-                body[self._ids_field] = tokens
+                body[self.ids_field] = tokens
             case TextPrompt(segments=segments):
-                body[self._text_field] = "".join([segment.text for segment in segments])
+                body[self.text_field] = "".join([segment.text for segment in segments])
             case ChatPrompt():
                 raise EngineFailed("This endpoint needs a rendered prompt, but got a chat.")
-        self._field_names.write_all(body, request)
-        if request.visible_tokens and self._shown_tokens_field:
-            body[self._shown_tokens_field] = request.visible_tokens
+        self.field_names.write_all(body, request)
+        if request.visible_tokens and self.shown_tokens_field:
+            body[self.shown_tokens_field] = request.visible_tokens
         elif request.visible_tokens:
-            self._field_names.write(body, "skip_special_tokens", False)
+            self.field_names.write(body, "skip_special_tokens", False)
         return _encode(body)
 
 

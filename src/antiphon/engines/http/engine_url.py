@@ -17,8 +17,6 @@ HTTPS_PORT = 443
 
 
 class EngineUrl(Struct, frozen=True, kw_only=True):
-    """A parsed engine URL."""
-
     host: str  # value of the Host header
     display: str  # host or socket path for logs
     address: EngineAddress

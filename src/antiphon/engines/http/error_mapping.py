@@ -23,7 +23,6 @@ _AUTH_STATUSES = frozenset({401, 403})
 
 
 def map_http_error(error: EngineHttpError, label: str, model: str) -> AntiphonError:
-    """Map a response with an error status."""
     status, text = error.status_code, error_text(error.body)
     if status in _AUTH_STATUSES:
         return EngineFailed(f"{label} rejected the key that is configured for it.")
@@ -44,7 +43,7 @@ def map_http_error(error: EngineHttpError, label: str, model: str) -> AntiphonEr
 
 def map_stream_error(label: str, error: Any) -> AntiphonError:
     """Map an error object from the middle of a stream, by its code if it has one."""
-    text = _extract_text(error)
+    text = extract_message(error)
     if _is_too_long(text) or _is_too_long(str(_get_field(error, "type"))):
         return ContextTooLong(text, param="input")
     if _get_field(error, "code") in (429, "429", "rate_limit_exceeded"):
@@ -70,7 +69,7 @@ def _is_too_long(text: str) -> bool:
     return any(phrase in lower for phrase in _TOO_LONG)
 
 
-def _extract_text(error: Any) -> str:
+def extract_message(error: Any) -> str:
     """Return the text of {"error": {"message": …}}, {"error": "…"}, {"message": …}, {"detail": …} or a plain string."""
     for _ in range(MAX_NESTING):
         if isinstance(error, dict):
@@ -89,8 +88,7 @@ def find_error(body: bytes) -> Any:
 
 
 def error_text(body: bytes) -> str:
-    """Return the message in the body of an error response."""
-    return _extract_text(_decode_or_none(body))
+    return extract_message(_decode_or_none(body))
 
 
 def _decode_or_none(body: bytes) -> Any:

@@ -138,7 +138,6 @@ def supported_fields(fields: Column) -> frozenset[str]:
 
 
 def unsupported_reasons(fields: Column) -> dict[str, str]:
-    """Return the reason for each unsupported field."""
     reasons = {field: cell.reason for field, cell in fields.items() if isinstance(cell, UnsupportedField)}
     alternatives = dict.fromkeys(_missing_alternatives(fields), "It returns log probabilities of chosen tokens only.")
     return reasons | alternatives | _unused_fields(fields)

@@ -54,8 +54,6 @@ class ProbedCapabilities(Struct, frozen=True, kw_only=True):
 
 
 class Probe(Struct, frozen=True, kw_only=True):
-    """Result of one probe."""
-
     version: str | None = None
     models: tuple[Model, ...] = ()
     contexts: dict[str, int] = {}  # tokens of prompt and output together by model, where reported
@@ -67,8 +65,6 @@ EMPTY_PROBE = Probe()
 
 
 class ProbeClient:
-    """Client for probes."""
-
     def __init__(self, client: EngineClient) -> None:
         self._client = client
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENT)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.base import JSON_MEDIA_TYPE, EmbeddingResult, Engine, PassthroughReply, PromptLevel, Task
+from antiphon.engines import base
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EventSplitter
 from antiphon.engines.http.body import ChatBody
 from antiphon.engines.http.error_mapping import error_text, map_http_error
@@ -29,23 +29,36 @@ PROBE_TOOL: Json = {
     "function": {"name": "look", "parameters": {"type": "object", "properties": {}}},
 }
 # their texts are in several fields, so an error cannot name one
-_PAIR_TASKS: frozenset[Task] = frozenset({"score", "rerank"})
-_AUDIO_TASKS: frozenset[Task] = frozenset({"transcribe", "translate"})
+_PAIR_TASKS: frozenset[base.Task] = frozenset({"score", "rerank"})
+_AUDIO_TASKS: frozenset[base.Task] = frozenset({"transcribe", "translate"})
 EVENT_STREAM = "text/event-stream"
 _EMBEDDING_FLAG = "--is-embedding"  # SGLang's error names this flag if the server was not started for embeddings
 REASONING_OPENINGS = ("<think>", "<think>\n", "<think>\n\n")
 
 
-class HttpTasks(Engine):
+_PATH_NAMES: dict[base.Task, str] = {
+    "generate": "chat/completions",
+    "embed": "embeddings",
+    "transcribe": "audio/transcriptions",
+    "translate": "audio/translations",
+}
+
+
+def paths_below(prefix: str, *tasks: base.Task) -> dict[base.Task, str]:
+    """Return the paths of tasks below a prefix, under OpenAI's names or else under their own."""
+    return {task: f"{prefix}/{_PATH_NAMES.get(task, task)}" for task in tasks}
+
+
+class HttpTasks(base.Engine):
     """Base class of `HttpEngine`."""
 
     name: ClassVar[str]
-    task_paths: ClassVar[dict[Task, str]] = {}  # task → path
+    task_paths: ClassVar[dict[base.Task, str]] = {}  # task → path
     counting_path: ClassVar[str] = ""  # path that counts the tokens of a chat
     embedding_fields: ClassVar[frozenset[str]] = frozenset()  # optional fields of embedding requests that it supports
     embeds_tokens: ClassVar[bool] = True  # embeds token ids as well as texts
     tokenize_field: ClassVar[str] = "prompt"  # field of a text to tokenize
-    levels: ClassVar[frozenset[PromptLevel]] = frozenset({"chat"})
+    levels: ClassVar[frozenset[base.PromptLevel]] = frozenset({"chat"})
     splits_text: ClassVar[bool] = False  # texts are tokenized per segment, so that only some may contain control tokens
 
     _label: str
@@ -85,12 +98,8 @@ class HttpTasks(Engine):
         return reply.prompt or reply.text or reply.content or ""
 
     async def embed(
-        self,
-        model: str,
-        inputs: Sequence[str | Sequence[int]],
-        dimensions: int | None = None,
-        truncate: int | None = None,
-    ) -> EmbeddingResult:
+        self, model: str, inputs: base.EmbeddingInputs, dimensions: int | None = None, truncate: int | None = None
+    ) -> base.EmbeddingResult:
         options = {"dimensions": dimensions, "truncate_prompt_tokens": truncate}
         options = {field: value for field, value in options.items() if value is not None}
         self._check_embedding(inputs, options, (await self.capabilities(model)).supported_fields)
@@ -104,12 +113,12 @@ class HttpTasks(Engine):
                 ) from None
             raise map_http_error(error, self._label, model) from None
         ranked = sorted(enumerate(reply.data), key=lambda one: one[0] if one[1].index is None else one[1].index)
-        return EmbeddingResult(
+        return base.EmbeddingResult(
             vectors=[vector.embedding for _, vector in ranked], tokens=wire.counts_from_usage(reply.usage).input_tokens
         )
 
     def _check_embedding(
-        self, inputs: Sequence[str | Sequence[int]], options: Iterable[str], supported_fields: Container[str]
+        self, inputs: base.EmbeddingInputs, options: Iterable[str], supported_fields: Container[str]
     ) -> None:
         for field in options:
             if field not in supported_fields:
@@ -122,12 +131,12 @@ class HttpTasks(Engine):
             self._check_tokens(one, "input")
 
     async def pass_through(
-        self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
-    ) -> PassthroughReply:
+        self, model: str, task: base.Task, body: bytes, media_type: str = base.JSON_MEDIA_TYPE
+    ) -> base.PassthroughReply:
         if task not in (await self.capabilities(model)).tasks:
             raise UnsupportedParameter(f"{self._label} does not support '{task}' for this model.", param="model")
         try:
-            reply = PassthroughReply(*await self._client.post_raw(self._task_path(task), body, media_type))
+            reply = base.PassthroughReply(*await self._client.post_raw(self._task_path(task), body, media_type))
         except EngineHttpError as http_error:
             error = map_http_error(http_error, self._label, model)
             if task in _PAIR_TASKS:
@@ -135,7 +144,7 @@ class HttpTasks(Engine):
             raise error from None
         return self._normalise_reply(model, task, reply)
 
-    def _normalise_reply(self, model: str, task: Task, reply: PassthroughReply) -> PassthroughReply:
+    def _normalise_reply(self, model: str, task: base.Task, reply: base.PassthroughReply) -> base.PassthroughReply:
         """Convert a reply to the common format, for engines with a format of their own."""
         return normalise_transcription(reply, self._label) if task in _AUDIO_TASKS else reply
 
@@ -180,7 +189,7 @@ class HttpTasks(Engine):
             return prompt
         return TokenPrompt(await self._tokenize_text(model, prompt.segments, True))
 
-    def _task_path(self, task: Task) -> str:
+    def _task_path(self, task: base.Task) -> str:
         if task not in self.task_paths:
             raise UnsupportedParameter(f"{self._label} does not support the task '{task}'.", param="model")
         return self.task_paths[task]
@@ -202,7 +211,7 @@ class HttpTasks(Engine):
 
     # Probes.
 
-    async def _probe_tasks(self) -> frozenset[Task]:
+    async def _probe_tasks(self) -> frozenset[base.Task]:
         """Return the tasks whose paths exist."""
         present = await asyncio.gather(*[self._probe_client.has_path(path) for path in self.task_paths.values()])
         return frozenset([task for task, found in zip(self.task_paths, present, strict=True) if found])
@@ -266,7 +275,7 @@ class _TranscriptEvent(wire.WireCompletion):
 _TRANSCRIPT_EVENT = Decoder(_TranscriptEvent)
 
 
-def normalise_transcription(reply: PassthroughReply, label: str) -> PassthroughReply:
+def normalise_transcription(reply: base.PassthroughReply, label: str) -> base.PassthroughReply:
     """Convert a transcription stream to OpenAI's events; some engines send chunks like those of a chat instead.
 
     The stream is complete when it is converted, so one that ends early or with an error raises EngineFailed. Other
@@ -285,7 +294,7 @@ def normalise_transcription(reply: PassthroughReply, label: str) -> PassthroughR
         return reply
     if not splitter.done:
         raise EngineFailed(f"{label} ended its response early.")
-    return PassthroughReply(b"".join(_build_transcript(events)), EVENT_STREAM)
+    return base.PassthroughReply(b"".join(_build_transcript(events)), EVENT_STREAM)
 
 
 def _build_transcript(events: Sequence[_TranscriptEvent]) -> Iterable[bytes]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from antiphon.core.prompt import GenerationRequest, Prompt, Segment, TextPrompt, TokenPrompt
-from antiphon.engines.base import Capabilities, EmbeddingResult, Task
+from antiphon.engines.base import Capabilities, EmbeddingInputs, EmbeddingResult, Task
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.gguf import GgufHeader
 from antiphon.engines.llamacpp import wire
@@ -83,9 +83,7 @@ class EmbeddingModel(LocalModel):
         before, after = await self._get_added_tokens()
         return [*before, *tokens, *after]
 
-    async def embed(
-        self, inputs: Sequence[str | Sequence[int]], dimensions: int | None, truncate: int | None
-    ) -> EmbeddingResult:
+    async def embed(self, inputs: EmbeddingInputs, dimensions: int | None, truncate: int | None) -> EmbeddingResult:
         size = self._check_dimensions(dimensions)
         limit = self._launch.context
         truncate = limit if truncate == -1 else truncate
@@ -99,7 +97,6 @@ class EmbeddingModel(LocalModel):
         return EmbeddingResult(vectors=vectors, tokens=sum(map(len, rows)))
 
     async def _tokenize_input(self, number: int, value: str | Sequence[int], truncate: int | None) -> Sequence[int]:
-        """Tokenize one input, truncated if requested."""
         limit = truncate or self._launch.context
         if isinstance(value, str):
             before, after = await self._get_added_tokens()

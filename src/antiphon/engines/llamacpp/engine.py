@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from antiphon.config.areas import cache_home
 from antiphon.core.prompt import Chunk, GenerationRequest, ParserChoice, Prompt
-from antiphon.engines.base import Capabilities, EmbeddingResult, Engine, Model, ProgressCallback
+from antiphon.engines.base import Capabilities, EmbeddingInputs, EmbeddingResult, Engine, Model, ProgressCallback
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.gguf import GgufHeader, read_header
 from antiphon.engines.llamacpp import embedding, wire
@@ -173,11 +173,7 @@ class LlamaCpp(Engine):
             return await local_model.count_tokens(prompt)
 
     async def embed(
-        self,
-        model: str,
-        inputs: Sequence[str | Sequence[int]],
-        dimensions: int | None = None,
-        truncate: int | None = None,
+        self, model: str, inputs: EmbeddingInputs, dimensions: int | None = None, truncate: int | None = None
     ) -> EmbeddingResult:
         async with self._use_model(model) as local_model:
             return await local_model.embed(inputs, dimensions, truncate)

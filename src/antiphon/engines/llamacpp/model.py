@@ -27,7 +27,7 @@ from antiphon.core.prompt import (
     TextPrompt,
     TokenPrompt,
 )
-from antiphon.engines.base import Capabilities, EmbeddingResult
+from antiphon.engines.base import Capabilities, EmbeddingInputs, EmbeddingResult
 from antiphon.engines.client import EventStream
 from antiphon.engines.connection import ConnectionLost
 from antiphon.engines.gguf import GgufHeader
@@ -41,8 +41,6 @@ PromptPieces = list[str | int]
 
 
 class SpecialTokens:
-    """The special tokens of a model."""
-
     def __init__(self, header: GgufHeader) -> None:
         self._ids = {**header.markup_tokens, **header.control_tokens}
         self._matcher = MultiStringMatcher(self._ids)
@@ -137,7 +135,6 @@ class LocalModel:
 
     @property
     def child(self) -> ChildProcess | None:
-        """The child process while it is alive."""
         return self.supervisor.child
 
     def capabilities(self) -> Capabilities:
@@ -198,9 +195,7 @@ class LocalModel:
             finally:
                 events.close()
 
-    async def embed(
-        self, inputs: Sequence[str | Sequence[int]], dimensions: int | None, truncate: int | None
-    ) -> EmbeddingResult:
+    async def embed(self, inputs: EmbeddingInputs, dimensions: int | None, truncate: int | None) -> EmbeddingResult:
         raise UnsupportedParameter(f"The model {self.id} generates text; it does not create embeddings.", param="model")
 
     async def detokenize(self, tokens: Sequence[int]) -> str:

@@ -39,7 +39,7 @@ class MemberSpec(Struct, frozen=True, kw_only=True):
     drain: bool = False
 
 
-class Breaker:
+class Breaker(Struct, eq=False):
     """Keeps requests from an engine that fails repeatedly, and notices its recovery.
 
                   FAILURES in a row                    the pause is over
@@ -54,14 +54,11 @@ class Breaker:
     `epoch`: number of the current state, under which requests started now are recorded; grows with every change.
     """
 
-    __slots__ = ("_failures", "_pause", "_trial", "_until", "epoch")
-
-    def __init__(self) -> None:
-        self._failures = 0  # consecutive failures
-        self._pause = PAUSE  # length of the next pause
-        self._until: float | None = None  # end of the pause; None: closed
-        self._trial = False  # whether a trial is running
-        self.epoch = 0
+    _failures: int = 0  # consecutive failures
+    _pause: float = PAUSE  # length of the next pause
+    _until: float | None = None  # end of the pause; None: closed
+    _trial: bool = False  # whether a trial is running
+    epoch: int = 0
 
     def phase(self, now: float) -> Literal["closed", "open", "half-open"]:
         if self._until is None:
@@ -91,7 +88,6 @@ class Breaker:
         return self.epoch
 
     def record_end(self) -> None:
-        """Record a complete response."""
         if self._until is None:
             self._failures = 0
             self._pause = PAUSE
@@ -164,7 +160,6 @@ class PoolMember:
         return model in self._model_names
 
     def is_available(self, now: float) -> bool:
-        """Whether it may get a request now."""
         return self.engine.is_healthy() and self.breaker.allows(now) and now >= self._retry_at
 
     def available_in(self, now: float) -> float:

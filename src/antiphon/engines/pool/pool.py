@@ -18,16 +18,7 @@ from time import monotonic as _now
 from typing import TypeVar
 
 from antiphon.core.prompt import Chunk, GenerationRequest, Prompt
-from antiphon.engines.base import (
-    JSON_MEDIA_TYPE,
-    Capabilities,
-    EmbeddingResult,
-    Engine,
-    EngineStatus,
-    Model,
-    PassthroughReply,
-    Task,
-)
+from antiphon.engines import base
 from antiphon.engines.pool.capabilities import MemberCapabilities, merge_capabilities
 from antiphon.engines.pool.members import MemberSpec, PoolMember
 from antiphon.engines.pool.selection import Attempts, MemberSelector
@@ -59,7 +50,7 @@ class EnginePool:
         self._only_member = members[0] if len(members) == 1 else None  # if there is one, no choice is needed
         self.name = "+".join(sorted({member.engine.name for member in members}))
         # model → the members that are available and that serve it, and their merged capabilities, which rarely change
-        self._merged: dict[str, tuple[list[MemberCapabilities], list[MemberCapabilities], Capabilities]] = {}
+        self._merged: dict[str, tuple[list[MemberCapabilities], list[MemberCapabilities], base.Capabilities]] = {}
 
     async def open(self) -> None:
         await _open_all(self.members())
@@ -117,14 +108,14 @@ class EnginePool:
     def members(self) -> Sequence[PoolMember]:
         return self._selector.members
 
-    def models(self) -> Sequence[Model]:
-        models: dict[str, Model] = {}
+    def models(self) -> Sequence[base.Model]:
+        models: dict[str, base.Model] = {}
         for member in self.members():
             for model in member.engine.models():
                 models.setdefault(model.id, model)
         return [*models.values()]
 
-    def default_model(self) -> Model | None:
+    def default_model(self) -> base.Model | None:
         """Return the first default model of the members; None while an earlier member was never reachable."""
         for member in self.members():
             first = member.engine.default_model()
@@ -141,11 +132,11 @@ class EnginePool:
     def is_healthy(self) -> bool:
         return any(member.engine.is_healthy() and not member.draining for member in self.members())
 
-    def statuses(self) -> Sequence[EngineStatus]:
+    def statuses(self) -> Sequence[base.EngineStatus]:
         now = _now()
         return [member.status(now) for member in (*self.members(), *self._closing_tasks)]
 
-    async def capabilities(self, model: str) -> Capabilities:
+    async def capabilities(self, model: str) -> base.Capabilities:
         """Return the merged capabilities of the available members, or of all with the model if none is."""
         serving = await self._selector.serving_members(model)
         if not serving:
@@ -193,12 +184,8 @@ class EnginePool:
         return await self._call_member(model, lambda engine: engine.count_tokens(model, prompt))
 
     async def embed(
-        self,
-        model: str,
-        inputs: Sequence[str | Sequence[int]],
-        dimensions: int | None = None,
-        truncate: int | None = None,
-    ) -> EmbeddingResult:
+        self, model: str, inputs: base.EmbeddingInputs, dimensions: int | None = None, truncate: int | None = None
+    ) -> base.EmbeddingResult:
         return await self._call_member(model, lambda engine: engine.embed(model, inputs, dimensions, truncate))
 
     async def tokenize(self, model: str, prompt: Prompt, special: bool = True) -> tuple[int, ...]:
@@ -208,11 +195,11 @@ class EnginePool:
         return await self._call_member(model, lambda engine: engine.detokenize(model, tokens))
 
     async def pass_through(
-        self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
-    ) -> PassthroughReply:
+        self, model: str, task: base.Task, body: bytes, media_type: str = base.JSON_MEDIA_TYPE
+    ) -> base.PassthroughReply:
         return await self._call_member(model, lambda engine: engine.pass_through(model, task, body, media_type))
 
-    async def _call_member(self, model: str, call: Callable[[Engine], Awaitable[T]]) -> T:
+    async def _call_member(self, model: str, call: Callable[[base.Engine], Awaitable[T]]) -> T:
         """Call the least loaded member, and another one if it fails."""
         attempts = Attempts(_now() + self._timeout)
         while True:

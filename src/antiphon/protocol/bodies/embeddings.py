@@ -114,7 +114,6 @@ def list_inputs(request: CreateEmbedding) -> Inputs:
 def encode_vectors(
     request: CreateEmbedding, id: str, created: int, model: str, vectors: Sequence[Sequence[float]], tokens: int
 ) -> "EmbeddingReply":
-    """Encode the vectors in the requested format."""
     usage = EmbeddingUsage(prompt_tokens=tokens, total_tokens=tokens)
     if request.encoding_format in ("float", "base64"):
         convert = _to_base64 if request.encoding_format == "base64" else list[float]

@@ -7,18 +7,9 @@ from antiphon.limits import Limits
 from antiphon.protocol.decoding.checks import check_filter, check_metadata, check_ranking
 from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
 from antiphon.protocol.decoding.normalise import drop_nulls, filter_objects
+from antiphon.protocol.types import vector_stores as wire
 from antiphon.protocol.types.filters import Attributes
 from antiphon.protocol.types.tools import Json
-from antiphon.protocol.types.vector_stores import (
-    AddVectorStoreFile,
-    ChunkingStrategy,
-    CreateFileBatch,
-    CreateVectorStore,
-    SearchVectorStore,
-    StaticChunking,
-    UpdateVectorStore,
-    UpdateVectorStoreFile,
-)
 
 _MAX_QUERY_CHARACTERS = 20_000  # of all queries of a search together
 
@@ -35,15 +26,15 @@ def _normalise_batch(raw: Json) -> None:
         drop_nulls(file)
 
 
-_create_decoder = RequestDecoder(CreateVectorStore)
-_update_decoder = RequestDecoder(UpdateVectorStore, _keep_nulls)
-_file_decoder = RequestDecoder(AddVectorStoreFile)
-_attributes_decoder = RequestDecoder(UpdateVectorStoreFile, _keep_nulls)
-_batch_decoder = RequestDecoder(CreateFileBatch, _normalise_batch)
-_search_decoder = RequestDecoder(SearchVectorStore)
+_create_decoder = RequestDecoder(wire.CreateVectorStore)
+_update_decoder = RequestDecoder(wire.UpdateVectorStore, _keep_nulls)
+_file_decoder = RequestDecoder(wire.AddVectorStoreFile)
+_attributes_decoder = RequestDecoder(wire.UpdateVectorStoreFile, _keep_nulls)
+_batch_decoder = RequestDecoder(wire.CreateFileBatch, _normalise_batch)
+_search_decoder = RequestDecoder(wire.SearchVectorStore)
 
 
-def decode_vector_store(body: bytes, limits: Limits) -> tuple[CreateVectorStore, list[str]]:
+def decode_vector_store(body: bytes, limits: Limits) -> tuple[wire.CreateVectorStore, list[str]]:
     request, ignored = _create_decoder.convert(decode_object(body, limits), len(body), limits)
     _check_text(request.name, "name", limits)
     _check_text(request.description, "description", limits)
@@ -52,26 +43,26 @@ def decode_vector_store(body: bytes, limits: Limits) -> tuple[CreateVectorStore,
     return request, ignored
 
 
-def decode_vector_store_update(body: bytes, limits: Limits) -> tuple[UpdateVectorStore, list[str]]:
+def decode_vector_store_update(body: bytes, limits: Limits) -> tuple[wire.UpdateVectorStore, list[str]]:
     request, ignored = _update_decoder.convert(decode_object(body, limits), len(body), limits)
     _check_text(request.name or "", "name", limits)
     check_metadata(request.metadata or {}, limits)
     return request, ignored
 
 
-def decode_store_file(body: bytes, limits: Limits) -> tuple[AddVectorStoreFile, list[str]]:
+def decode_store_file(body: bytes, limits: Limits) -> tuple[wire.AddVectorStoreFile, list[str]]:
     request, ignored = _file_decoder.convert(decode_object(body, limits), len(body), limits)
     _check_file(request, "", limits)
     return request, ignored
 
 
-def decode_attributes(body: bytes, limits: Limits) -> tuple[UpdateVectorStoreFile, list[str]]:
+def decode_attributes(body: bytes, limits: Limits) -> tuple[wire.UpdateVectorStoreFile, list[str]]:
     request, ignored = _attributes_decoder.convert(decode_object(body, limits), len(body), limits)
     _check_attributes(request.attributes or {}, "attributes", limits)
     return request, ignored
 
 
-def decode_file_batch(body: bytes, limits: Limits) -> tuple[CreateFileBatch, list[str]]:
+def decode_file_batch(body: bytes, limits: Limits) -> tuple[wire.CreateFileBatch, list[str]]:
     """Decode a batch, and set its `files`. Fields that hold for all files are ignored beside it, as by OpenAI."""
     request, ignored = _batch_decoder.convert(decode_object(body, limits), len(body), limits)
     if request.files is not None:
@@ -85,13 +76,13 @@ def decode_file_batch(body: bytes, limits: Limits) -> tuple[CreateFileBatch, lis
     else:
         shared: dict[str, Any] = {"attributes": request.attributes, "chunking_strategy": request.chunking_strategy}
         request.file_ids = [*dict.fromkeys(request.file_ids)]
-        request.files = [AddVectorStoreFile(file_id=file_id, **shared) for file_id in request.file_ids]
+        request.files = [wire.AddVectorStoreFile(file_id=file_id, **shared) for file_id in request.file_ids]
     for index, file in enumerate(request.files):
         _check_file(file, "" if request.file_ids is not None else f"files[{index}].", limits)
     return request, ignored
 
 
-def decode_search(body: bytes, limits: Limits) -> tuple[SearchVectorStore, list[str]]:
+def decode_search(body: bytes, limits: Limits) -> tuple[wire.SearchVectorStore, list[str]]:
     request, ignored = _search_decoder.convert(decode_object(body, limits), len(body), limits)
     queries = [request.query] if isinstance(request.query, str) else request.query
     if not all(map(str.strip, queries)):
@@ -103,13 +94,13 @@ def decode_search(body: bytes, limits: Limits) -> tuple[SearchVectorStore, list[
     return request, ignored
 
 
-def _check_file(file: AddVectorStoreFile, prefix: str, limits: Limits) -> None:
+def _check_file(file: wire.AddVectorStoreFile, prefix: str, limits: Limits) -> None:
     _check_chunking(file.chunking_strategy, f"{prefix}chunking_strategy")
     _check_attributes(file.attributes, f"{prefix}attributes", limits)
 
 
-def _check_chunking(strategy: ChunkingStrategy | None, param: str) -> None:
-    if isinstance(strategy, StaticChunking):
+def _check_chunking(strategy: wire.ChunkingStrategy | None, param: str) -> None:
+    if isinstance(strategy, wire.StaticChunking):
         sizes, name = strategy.static, f"{param}.static.chunk_overlap_tokens"
         if sizes.chunk_overlap_tokens * 2 > sizes.max_chunk_size_tokens:
             raise invalid_value(name, "it is more than half of 'max_chunk_size_tokens'")

@@ -21,22 +21,12 @@ from antiphon.errors import (
 from antiphon.limits import Limits
 from antiphon.protocol.schemas.vetting import SchemaVetter
 from antiphon.protocol.types import items as it
+from antiphon.protocol.types import tools as wire
 from antiphon.protocol.types.filters import MAX_FILTER_DEPTH, MAX_FILTER_NODES, AndFilter, Filter, OrFilter
 from antiphon.protocol.types.items import InputItem, Message
 from antiphon.protocol.types.parts import InputFile, InputImage, MessagePart, Screenshot, ToolOutputPart
 from antiphon.protocol.types.request import CreateResponse, SharedFields
 from antiphon.protocol.types.response import JsonSchemaFormat, StructuralTagFormat
-from antiphon.protocol.types.tools import (
-    CustomTool,
-    FileSearchTool,
-    FunctionTool,
-    GrammarInput,
-    Json,
-    NamespaceTool,
-    RankingOptions,
-    Tool,
-    ToolSearchTool,
-)
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -49,7 +39,7 @@ class ToolChecks:
         self._vetter = SchemaVetter(limits)
         self._count = 0
 
-    def check(self, tools: list[Tool], param: str) -> None:
+    def check(self, tools: list[wire.Tool], param: str) -> None:
         self._add(len(tools), param)
         for index, tool in enumerate(tools):
             self._check(tool, f"{param}[{index}]")
@@ -61,34 +51,34 @@ class ToolChecks:
                 f"'{param}' declares more than {self._limits.tools} tools, counting those in namespaces.", param=param
             )
 
-    def _check(self, tool: Tool, param: str) -> None:
-        if isinstance(tool, FunctionTool):
+    def _check(self, tool: wire.Tool, param: str) -> None:
+        if isinstance(tool, wire.FunctionTool):
             _check_name(tool.name, param)
             if tool.parameters is not None:
                 self._vetter.vet(tool.parameters, f"{param}.parameters")
-        elif isinstance(tool, CustomTool):
+        elif isinstance(tool, wire.CustomTool):
             _check_name(tool.name, param)
-            if isinstance(tool.format, GrammarInput):
+            if isinstance(tool.format, wire.GrammarInput):
                 self._check_grammar(tool.format, f"{param}.format.definition")
-        elif isinstance(tool, ToolSearchTool) and tool.parameters is not UNSET:
+        elif isinstance(tool, wire.ToolSearchTool) and tool.parameters is not UNSET:
             self._vetter.vet(tool.parameters, f"{param}.parameters")
             _check_object_schema(tool.parameters, f"{param}.parameters")
-        elif isinstance(tool, FileSearchTool):
+        elif isinstance(tool, wire.FileSearchTool):
             _check_file_search(tool, param)
-        elif isinstance(tool, NamespaceTool):
+        elif isinstance(tool, wire.NamespaceTool):
             _check_name(tool.name, param)
             self._add(len(tool.tools), f"{param}.tools")
             for index, nested in enumerate(tool.tools):
                 self._check(nested, f"{param}.tools[{index}]")
 
-    def _check_grammar(self, grammar: GrammarInput, param: str) -> None:
+    def _check_grammar(self, grammar: wire.GrammarInput, param: str) -> None:
         if grammar.syntax == "regex":
             self._vetter.vet_pattern(grammar.definition, param)
         elif len(grammar.definition) > self._limits.schema_bytes:
             raise InvalidValue(f"'{param}' has more than {self._limits.schema_bytes} characters.", param=param)
 
 
-def _check_file_search(tool: FileSearchTool, param: str) -> None:
+def _check_file_search(tool: wire.FileSearchTool, param: str) -> None:
     if not tool.vector_store_ids:
         raise invalid_value(f"{param}.vector_store_ids", "at least one vector store is needed")
     if len(tool.vector_store_ids) > _MAX_SEARCHED_STORES:
@@ -97,7 +87,7 @@ def _check_file_search(tool: FileSearchTool, param: str) -> None:
     check_ranking(tool.ranking_options, f"{param}.ranking_options")
 
 
-def check_ranking(options: RankingOptions, param: str) -> None:
+def check_ranking(options: wire.RankingOptions, param: str) -> None:
     weights = options.hybrid_search
     if weights and not (weights.embedding_weight or weights.text_weight):
         raise invalid_value(f"{param}.hybrid_search", "one of the weights must be greater than 0")
@@ -116,7 +106,7 @@ def check_filter(filters: Filter | None, param: str) -> None:
         level = [part for one in level if isinstance(one, AndFilter | OrFilter) for part in one.filters]
 
 
-def _check_object_schema(schema: Json, param: str) -> None:
+def _check_object_schema(schema: wire.Json, param: str) -> None:
     """Require the schema of an object: a tool search is always called with one."""
     if schema.get("type", "object") != "object":
         raise InvalidValue(f"'{param}' must be the schema of an object.", param=param)
@@ -167,7 +157,7 @@ def check_request(request: CreateResponse, sent: Iterable[str], limits: Limits) 
             check(request, limits)
 
 
-def check_completions_only(sent: Json) -> None:
+def check_completions_only(sent: wire.Json) -> None:
     """Reject fields that only chat completions and completions support: ignored, they would change the result."""
     for name in sorted(_COMPLETIONS_ONLY.intersection(sent)):
         if sent[name]:

@@ -50,6 +50,5 @@ def _compiles(pattern: str, size: int) -> bool:
 
 
 def validator(schema: Any) -> Any:
-    """Return a validator for instances of a vetted schema."""
     options = jsonschema_rs.FancyRegexOptions(backtrack_limit=_MAX_BACKTRACKS)
     return jsonschema_rs.validator_for(schema, offline=True, pattern_options=options)

@@ -28,7 +28,6 @@ class SchemaCheckResult(Struct, frozen=True):
 
 
 def check_text(schema: Json, text: str) -> SchemaCheckResult:
-    """Check a JSON text, and repair it if possible."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:

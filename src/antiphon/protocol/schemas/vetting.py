@@ -91,8 +91,6 @@ def _load_cost(schema: Json, param: str, limits: Limits) -> SchemaCost:
 
 
 class _SchemaInspection:
-    """The inspection of one schema."""
-
     def __init__(self, root: Json, param: str, limits: Limits) -> None:
         self._root = root
         self._param = param

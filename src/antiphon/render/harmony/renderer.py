@@ -22,17 +22,7 @@ from typing import Final, TypeVar
 from msgspec import UNSET
 from msgspec.json import decode, encode
 
-from antiphon.core.harmony import (
-    CALL,
-    CHANNEL,
-    CONSTRAIN,
-    END,
-    FUNCTIONS_NAMESPACE,
-    MESSAGE,
-    START,
-    Channel,
-    load_vocabulary,
-)
+from antiphon.core import harmony
 from antiphon.core.prompt import ChatPrompt, Json, TokenPrompt
 from antiphon.core.truncated_json import parse_object
 from antiphon.protocol.types.response import JsonSchemaFormat
@@ -41,7 +31,7 @@ from antiphon.render.harmony.typescript import render_namespace
 
 IDENTITY: Final = "You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06"
 CHANNELS: Final = "# Valid channels: analysis, commentary, final. Channel must be included for every message."
-TO_COMMENTARY: Final = f"Calls to these tools must go to the commentary channel: '{FUNCTIONS_NAMESPACE}'."
+TO_COMMENTARY: Final = f"Calls to these tools must go to the commentary channel: '{harmony.FUNCTIONS_NAMESPACE}'."
 ANY_JSON: Final = "The final answer is one JSON object and nothing else."
 CACHE_SIZE: Final = 64  # prompt heads
 MAX_CACHED_LENGTH: Final = 128 * 1024  # characters of one prompt head
@@ -76,7 +66,6 @@ def _cache_short(build: Callable[..., T]) -> Callable[..., T]:
 
 @_cache_short
 def _head_tokens(system: str, developer: str) -> tuple[int, ...]:
-    """Encode the system and developer messages."""
     writer = _HarmonyWriter(())
     writer.write_message("system", system)
     if developer:
@@ -86,7 +75,7 @@ def _head_tokens(system: str, developer: str) -> tuple[int, ...]:
 
 def _system_text(settings: HarmonySettings, has_functions: bool) -> str:
     intro = f"{IDENTITY}\nCurrent date: {settings.today}"
-    harmony_vocabulary = load_vocabulary()
+    harmony_vocabulary = harmony.load_vocabulary()
     builtins = [harmony_vocabulary.load_builtin(name) for name in sorted(settings.builtins)]
     tools = [render_namespace(builtin.name, builtin.description, builtin.tools) for builtin in builtins]
     channels = f"{CHANNELS}\n{TO_COMMENTARY}" if has_functions else CHANNELS
@@ -106,7 +95,7 @@ def _developer_text(messages: Sequence[Json], tools: Sequence[Json], answer_form
 @_cache_short
 def _functions_text(tools: bytes) -> str:
     """Render the encoded schemas of functions as TypeScript, which takes milliseconds."""
-    return render_namespace(FUNCTIONS_NAMESPACE, "", decode(tools))
+    return render_namespace(harmony.FUNCTIONS_NAMESPACE, "", decode(tools))
 
 
 def _format_text(answer_format: AnswerFormat) -> str:
@@ -125,7 +114,7 @@ class _HarmonyWriter:
         """`other_recipients`: names of calls → recipients that are no functions, such as built-in tools."""
         self.tokens = [*head]
         self._other_recipients = other_recipients or {}
-        self._vocabulary = load_vocabulary()
+        self._vocabulary = harmony.load_vocabulary()
 
     def write_messages(self, messages: Sequence[Json], all_turns: bool) -> None:
         """Write the conversation, without the reasoning before the last answer: the model was trained without it."""
@@ -142,9 +131,9 @@ class _HarmonyWriter:
                 case _:
                     self.write_message("developer", f"# Instructions\n\n{_join_text(message['content'])}")
 
-    def write_message(self, role: str, text: str, channel: Channel | None = None, recipient: str = "") -> None:
+    def write_message(self, role: str, text: str, channel: harmony.Channel | None = None, recipient: str = "") -> None:
         self._write_start(role, channel, recipient)
-        self._write_content(text, END)
+        self._write_content(text, harmony.END)
 
     def open_answer(self, settings: HarmonySettings) -> None:
         """Write the header of the answer as far as it is determined."""
@@ -153,7 +142,7 @@ class _HarmonyWriter:
             self._write_header("assistant", None, "")
         elif opening == FINAL:
             self._write_start("assistant", "final", "", is_json=settings.answer_format is not None)
-        elif opening == FUNCTIONS_NAMESPACE:
+        elif opening == harmony.FUNCTIONS_NAMESPACE:
             self._write_header("assistant", "commentary", opening)
         else:
             self._write_start("assistant", "commentary", opening, is_json=True)
@@ -170,31 +159,35 @@ class _HarmonyWriter:
             recipient, channel = self._resolve_recipient(call["function"]["name"])
             self._write_start("assistant", channel, recipient, is_json=channel == "commentary")
             arguments = call["function"]["arguments"]
-            self._write_content(_unwrap_code(arguments) if recipient == PYTHON else arguments, CALL)
+            self._write_content(_unwrap_code(arguments) if recipient == PYTHON else arguments, harmony.CALL)
             if call["id"] in outputs:
                 self.write_message(
                     recipient, _join_text(outputs[call["id"]]["content"]), channel, recipient="assistant"
                 )
 
-    def _resolve_recipient(self, name: str) -> tuple[str, Channel]:
+    def _resolve_recipient(self, name: str) -> tuple[str, harmony.Channel]:
         """Return recipient and channel of a call; recipients other than functions use the analysis channel."""
         return (
             (self._other_recipients[name], "analysis")
             if name in self._other_recipients
-            else (f"{FUNCTIONS_NAMESPACE}.{name}", "commentary")
+            else (f"{harmony.FUNCTIONS_NAMESPACE}.{name}", "commentary")
         )
 
-    def _write_start(self, role: str, channel: Channel | None, recipient: str, is_json: bool = False) -> None:
+    def _write_start(self, role: str, channel: harmony.Channel | None, recipient: str, is_json: bool = False) -> None:
         self._write_header(role, channel, recipient)
         if is_json:
-            self.tokens += (*self._vocabulary.encode_label(" "), CONSTRAIN, *self._vocabulary.encode_label("json"))
-        self.tokens.append(MESSAGE)
+            self.tokens += (
+                *self._vocabulary.encode_label(" "),
+                harmony.CONSTRAIN,
+                *self._vocabulary.encode_label("json"),
+            )
+        self.tokens.append(harmony.MESSAGE)
 
-    def _write_header(self, role: str, channel: Channel | None, recipient: str) -> None:
+    def _write_header(self, role: str, channel: harmony.Channel | None, recipient: str) -> None:
         label = self._vocabulary.encode_label
-        self.tokens += (START, *label(role))
+        self.tokens += (harmony.START, *label(role))
         if channel is not None:
-            self.tokens += (CHANNEL, *label(channel))
+            self.tokens += (harmony.CHANNEL, *label(channel))
         if recipient:
             self.tokens += label(f" to={recipient}")
 

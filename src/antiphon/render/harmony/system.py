@@ -98,7 +98,6 @@ def _recipient_namespace(chat: ChatPrompt, tool: Json) -> str:
 def build_harmony_settings(
     request: CreateResponse, today: date, constraint: HarmonyConstraint, builtins: tuple[str, ...] = ()
 ) -> HarmonySettings:
-    """Collect the prompt settings of a request."""
     effort = request.reasoning.effort
     answer_format = request.text.format
     return HarmonySettings(

@@ -220,7 +220,6 @@ _KIMI_EFFORTS: Final = {"minimal": "low", "low": "low", "medium": "high", "high"
 
 @lru_cache(maxsize=64)
 def find_effort_variables(source: str) -> frozenset[str]:
-    """Return the effort variables that the template reads."""
     try:
         return EFFORT_VARIABLES.intersection(meta.find_undeclared_variables(Sandbox().parse(source)))
     except (TemplateSyntaxError, RecursionError):
@@ -228,7 +227,6 @@ def find_effort_variables(source: str) -> frozenset[str]:
 
 
 def build_effort_variables(effort: str | None, source: str) -> Json:
-    """Return the template variables for a reasoning effort."""
     if effort is None:
         return {}
     return {

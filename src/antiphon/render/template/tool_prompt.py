@@ -46,16 +46,12 @@ _REQUIRED_NAME_TEXT: Final = "Now you must call the function {name}."
 
 def render_tools_as_text(chat: ChatPrompt) -> ChatPrompt:
     """Rewrite tools, calls and outputs as text; returns the same chat if it involves no tools."""
-    if not chat.tools and not any(_involves_tools(message) for message in chat.messages):
+    if not chat.tools and not any((message["role"] == "tool" or "tool_calls" in message) for message in chat.messages):
         return chat
     messages = list(_rewrite_messages(chat.messages))
     if chat.tools:
         messages = _add_to_system(messages, _tools_section(chat))
     return replace(chat, messages=tuple(messages), tools=(), tool_choice="auto")
-
-
-def _involves_tools(message: Json) -> bool:
-    return message["role"] == "tool" or "tool_calls" in message
 
 
 def _tools_section(chat: ChatPrompt) -> str:
@@ -135,7 +131,6 @@ def _to_parts(content: Any) -> list[Json]:
 
 
 def join_text(parts: list[Json], separator: str = "") -> str | list[Json]:
-    """Join the parts into one string if all of them are text."""
     is_text = all(part["type"] == "text" for part in parts)
     return separator.join([part["text"] for part in parts]) if is_text else parts
 

@@ -16,20 +16,13 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from antiphon.core.prompt import Json
-from antiphon.protocol.types.tools import (
-    ApplyPatchTool,
-    FunctionTool,
-    LocalEnvironment,
-    LocalShellTool,
-    ShellTool,
-    ToolSearchTool,
-)
+from antiphon.protocol.types import tools as wire
 
 SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH = "shell", "local_shell", "apply_patch", "tool_search"
 CLIENT_KINDS: Final = frozenset({SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH})
 CONTAINER_EXEC: Final = "container.exec"  # name of the shell in gpt-oss
 
-ClientTool = ShellTool | LocalShellTool | ApplyPatchTool | ToolSearchTool
+ClientTool = wire.ShellTool | wire.LocalShellTool | wire.ApplyPatchTool | wire.ToolSearchTool
 
 _MAX_DESCRIPTION_LENGTH: Final = 200  # characters of a searchable tool's or skill's description
 _MAX_COMMANDS: Final = 16  # bounds the output of a model that is constrained to the schema
@@ -150,21 +143,21 @@ _ACCEPTED_SCHEMAS: Final[dict[str, Json]] = {
 }
 
 
-def to_function_tool(tool: ClientTool) -> FunctionTool | None:
+def to_function_tool(tool: ClientTool) -> wire.FunctionTool | None:
     """Return the function for a client tool; None if the client does not run it or only programs may call it."""
     match tool:
-        case ShellTool(environment=environment, allowed_callers=callers):
-            local = environment is UNSET or isinstance(environment, LocalEnvironment)
+        case wire.ShellTool(environment=environment, allowed_callers=callers):
+            local = environment is UNSET or isinstance(environment, wire.LocalEnvironment)
             return (
                 _client_function(SHELL, _SHELL_DESCRIPTION + _render_skills(environment))
                 if local and _is_directly_callable(callers)
                 else None
             )
-        case LocalShellTool():
+        case wire.LocalShellTool():
             return _client_function(LOCAL_SHELL, _LOCAL_SHELL_DESCRIPTION)
-        case ApplyPatchTool(allowed_callers=callers):
+        case wire.ApplyPatchTool(allowed_callers=callers):
             return _client_function(APPLY_PATCH, _APPLY_PATCH_DESCRIPTION) if _is_directly_callable(callers) else None
-        case ToolSearchTool(execution="client"):
+        case wire.ToolSearchTool(execution="client"):
             return _search_function(tool)
         case _:
             return None
@@ -183,14 +176,14 @@ def render_searchable(entries: Iterable[tuple[str, str]]) -> str:
     return "\n".join(["", "", _SEARCHABLE_HEADING, *lines]) if lines else ""
 
 
-def _client_function(name: str, description: str) -> FunctionTool:
-    return FunctionTool(name=name, description=description, parameters=_OFFERED_SCHEMAS[name])
+def _client_function(name: str, description: str) -> wire.FunctionTool:
+    return wire.FunctionTool(name=name, description=description, parameters=_OFFERED_SCHEMAS[name])
 
 
-def _search_function(tool: ToolSearchTool) -> FunctionTool:
+def _search_function(tool: wire.ToolSearchTool) -> wire.FunctionTool:
     """Build the search function, with the client's description and parameters if there are any."""
     parameters = {"type": "object", **tool.parameters} if tool.parameters else _OFFERED_SCHEMAS[TOOL_SEARCH]
-    return FunctionTool(
+    return wire.FunctionTool(
         name=TOOL_SEARCH, description=tool.description or _TOOL_SEARCH_DESCRIPTION, parameters=parameters
     )
 
@@ -200,7 +193,7 @@ def _is_directly_callable(callers: object) -> bool:
 
 
 def _render_skills(environment: object) -> str:
-    skills = environment.skills if isinstance(environment, LocalEnvironment) else UNSET
+    skills = environment.skills if isinstance(environment, wire.LocalEnvironment) else UNSET
     if skills is UNSET or not skills:
         return ""
     entries = [

@@ -21,20 +21,9 @@ from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue
 from antiphon.protocol.schemas.grammars import has_lark
 from antiphon.protocol.types import items as it
+from antiphon.protocol.types import tools as wire
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.shared_list import derive
-from antiphon.protocol.types.tools import (
-    ApplyPatchTool,
-    CustomTool,
-    FunctionTool,
-    GrammarInput,
-    LocalShellTool,
-    McpTool,
-    NamespaceTool,
-    ShellTool,
-    Tool,
-    ToolSearchTool,
-)
 from antiphon.render.tools.client_tools import (
     CLIENT_KINDS,
     CONTAINER_EXEC,
@@ -64,7 +53,7 @@ _DECLARING_ITEMS: Final = frozenset({it.AdditionalTools, it.ToolSearchOutput, it
 class _ToolDeclaration(Struct, frozen=True, kw_only=True):
     """One declared tool before it is offered."""
 
-    tool: FunctionTool | CustomTool
+    tool: wire.FunctionTool | wire.CustomTool
     kind: str
     namespace: str | None = None
     namespace_description: str = ""  # placed before the tool's own description
@@ -119,14 +108,14 @@ class _ToolCollector:
         self.declared: dict[ToolKey, _ToolDeclaration] = {}
         self._lookup_hosted = lookup_hosted
         self._ignored: dict[str, None] = {}
-        self._servers: dict[str, McpTool] = {}
+        self._servers: dict[str, wire.McpTool] = {}
         self._listed: set[str] = set()
         self._setup_hints: dict[str, str] = {}
         self._found_servers: set[str] = set()  # labels of MCP servers that a search has found
         self.failed: dict[str, str] = {}
 
     def add_request(self, request: CreateResponse) -> None:
-        servers = [tool for tool in request.tools if isinstance(tool, McpTool) and _may_models_call(tool)]
+        servers = [tool for tool in request.tools if isinstance(tool, wire.McpTool) and _may_models_call(tool)]
         self._servers = {tool.server_label: tool for tool in servers}
         for index, tool in enumerate(request.tools):
             for declaration in self.flatten(tool):
@@ -139,7 +128,7 @@ class _ToolCollector:
     def add_search_output(self, item: it.ToolSearchOutput) -> None:
         """Undefer the tools that a search has found. For an MCP server the declaration in the request applies."""
         for tool in item.tools:
-            if isinstance(tool, McpTool) and tool.server_label in self._servers:
+            if isinstance(tool, wire.McpTool) and tool.server_label in self._servers:
                 self._found_servers.add(tool.server_label)
             else:
                 self.declared |= {
@@ -161,7 +150,7 @@ class _ToolCollector:
                 del self.declared[key]
         for tool in [tool for tool in item.tools if is_allowed(server, tool)]:
             parameters = _object_schema(tool.input_schema)
-            function = FunctionTool(name=tool.name, description=tool.description, parameters=parameters)
+            function = wire.FunctionTool(name=tool.name, description=tool.description, parameters=parameters)
             declaration = _ToolDeclaration(
                 tool=function,
                 kind="mcp",
@@ -172,19 +161,19 @@ class _ToolCollector:
             # the first declaration wins over later ones with the same name or namespace
             self.declared.setdefault(declaration.key, declaration)
 
-    def flatten(self, tool: Tool) -> Iterator[_ToolDeclaration]:
+    def flatten(self, tool: wire.Tool) -> Iterator[_ToolDeclaration]:
         match tool:
-            case NamespaceTool(name=name, description=description, tools=inner):
+            case wire.NamespaceTool(name=name, description=description, tools=inner):
                 for inner_tool in inner:
                     for declaration in self.flatten(inner_tool):
                         yield replace(declaration, namespace=name, namespace_description=description)
-            case FunctionTool() | CustomTool():
+            case wire.FunctionTool() | wire.CustomTool():
                 if _is_callable(tool, self._ignored):
-                    kind = "function" if isinstance(tool, FunctionTool) else "custom"
+                    kind = "function" if isinstance(tool, wire.FunctionTool) else "custom"
                     yield _ToolDeclaration(tool=tool, kind=kind, deferred=tool.defer_loading is True)
-            case ShellTool() | LocalShellTool() | ApplyPatchTool() | ToolSearchTool():
+            case wire.ShellTool() | wire.LocalShellTool() | wire.ApplyPatchTool() | wire.ToolSearchTool():
                 yield from self._flatten_client_tool(tool)
-            case McpTool():
+            case wire.McpTool():
                 if not _may_models_call(tool):
                     self._ignored["programmatic_tool_calling"] = None
                 elif tool.server_label not in self._servers:  # only the MCP servers of the request can be called
@@ -201,7 +190,7 @@ class _ToolCollector:
         recipient = CONTAINER_EXEC if kind in (SHELL, LOCAL_SHELL) else ""
         yield _ToolDeclaration(tool=function, kind=kind, recipient=recipient, hosted=True)
 
-    def _flatten_hosted_tool(self, tool: Tool) -> Iterator[_ToolDeclaration]:
+    def _flatten_hosted_tool(self, tool: wire.Tool) -> Iterator[_ToolDeclaration]:
         tag, hosted = str(tool.__struct_config__.tag), self._lookup_hosted(tool)
         if hosted is None or hosted.setup_hint or not hosted.functions:
             self._ignored[tag] = None
@@ -235,7 +224,7 @@ class _ToolCollector:
             )
         return offered
 
-    def _hidden_servers(self) -> dict[str, McpTool]:
+    def _hidden_servers(self) -> dict[str, wire.McpTool]:
         """Return the deferred MCP servers that no search has found yet."""
         waiting = {label: tool for label, tool in self._servers.items() if label not in self._found_servers}
         return {label: tool for label, tool in waiting.items() if tool.defer_loading is True}
@@ -246,7 +235,7 @@ class _ToolCollector:
         if any([*servers, *[declaration.deferred for declaration in self.declared.values()]]):
             self._ignored["tools.defer_loading"] = None
 
-    def _list_searchable(self, hidden: dict[str, McpTool]) -> Iterator[tuple[str, str]]:
+    def _list_searchable(self, hidden: dict[str, wire.McpTool]) -> Iterator[tuple[str, str]]:
         """Return names and descriptions of what a search may find: namespaces, MCP servers and other tools."""
         names: dict[str, str] = {}
         for declaration in [declaration for declaration in self.declared.values() if declaration.deferred]:
@@ -277,7 +266,7 @@ def _is_tool_search(declaration: _ToolDeclaration) -> bool:
 
 def _to_offered_tool(offered_as: str, declaration: _ToolDeclaration) -> OfferedTool:
     tool = declaration.tool
-    grammar = tool.format if isinstance(tool, CustomTool) and isinstance(tool.format, GrammarInput) else None
+    grammar = tool.format if isinstance(tool, wire.CustomTool) and isinstance(tool.format, wire.GrammarInput) else None
     # client tools have no name of their own in the API
     name = offered_as if declaration.kind in CLIENT_KINDS else tool.name
     return OfferedTool(
@@ -285,17 +274,17 @@ def _to_offered_tool(offered_as: str, declaration: _ToolDeclaration) -> OfferedT
     )
 
 
-def _is_callable(tool: FunctionTool | CustomTool, ignored: dict[str, None]) -> bool:
+def _is_callable(tool: wire.FunctionTool | wire.CustomTool, ignored: dict[str, None]) -> bool:
     """Return whether models may call the tool: not if only programs may, which this server does not run.
 
     Options of the tool that are not supported are added to `ignored`.
     """
     if tool.asynchronous is True:
         ignored["tools.async"] = None
-    if isinstance(tool, FunctionTool) and tool.output_schema:
+    if isinstance(tool, wire.FunctionTool) and tool.output_schema:
         ignored["tools.output_schema"] = None  # chat templates have no place for it
-    grammar = tool.format if isinstance(tool, CustomTool) else None
-    if isinstance(grammar, GrammarInput) and grammar.syntax == "lark" and not has_lark():
+    grammar = tool.format if isinstance(tool, wire.CustomTool) else None
+    if isinstance(grammar, wire.GrammarInput) and grammar.syntax == "lark" and not has_lark():
         ignored["tools.format"] = None  # the grammar is described to the model but not enforced
     if _may_models_call(tool):
         return True
@@ -303,7 +292,7 @@ def _is_callable(tool: FunctionTool | CustomTool, ignored: dict[str, None]) -> b
     return False
 
 
-def _may_models_call(tool: FunctionTool | CustomTool | McpTool) -> bool:
+def _may_models_call(tool: wire.FunctionTool | wire.CustomTool | wire.McpTool) -> bool:
     return tool.allowed_callers is UNSET or "direct" in tool.allowed_callers
 
 
@@ -314,7 +303,7 @@ def _chat_schema(name: str, declaration: _ToolDeclaration, suffix: str = "") -> 
     descriptions = filter(None, [declaration.namespace_description, tool.description or ""])
     if description := "\n\n".join(descriptions) + suffix:
         function["description"] = description
-    if isinstance(tool, CustomTool):
+    if isinstance(tool, wire.CustomTool):
         function["parameters"] = _input_schema(tool)
     else:
         function["parameters"] = tool.parameters or {"type": "object", "properties": {}}
@@ -328,10 +317,10 @@ def anchor_pattern(pattern: str) -> str:
     return f"^(?:{pattern})$"
 
 
-def _input_schema(tool: CustomTool) -> Json:
+def _input_schema(tool: wire.CustomTool) -> Json:
     """Return the schema of a custom tool, which takes text: it is offered as a function with one text parameter."""
     text: Json = {"type": "string", "description": "The tool's input, as plain text."}
-    if isinstance(tool.format, GrammarInput):
+    if isinstance(tool.format, wire.GrammarInput):
         kind = "Lark grammar" if tool.format.syntax == "lark" else "regular expression"
         text["description"] += f" It must match this {kind}:\n{tool.format.definition}"
         if tool.format.syntax == "regex":

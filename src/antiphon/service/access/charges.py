@@ -47,22 +47,16 @@ class LimitStatus(Struct, frozen=True):
     reset: float  # seconds until the limit is fully available again
 
 
-class Budget:
+class Budget(Struct, eq=False):
     """The limits of one tenant or one key."""
 
-    __slots__ = ("_refusals", "max_running", "requests", "running", "running_remotely", "subject", "tokens")
-
-    def __init__(self, subject: str, refusals: Counter[tuple[str, str]] | None = None) -> None:
-        """`refusals` counts refusals by subject and limit."""
-        self.subject = subject
-        self._refusals = Counter() if refusals is None else refusals
-        self.running = self.running_remotely = 0  # in this process, and in others as last synchronised
-        self.max_running = 0  # concurrent responses; 0: unlimited
-        self.requests: Meter | None = None
-        self.tokens: Meter | None = None
-
-    def configure(self, requests: Meter | None, tokens: Meter | None, max_running: int) -> None:
-        self.requests, self.tokens, self.max_running = requests, tokens, max_running
+    subject: str
+    _refusals: Counter[tuple[str, str]]  # counts refusals by subject and limit
+    running: int = 0  # in this process
+    running_remotely: int = 0  # in others, as last synchronised
+    max_running: int = 0  # concurrent responses; 0: unlimited
+    requests: Meter | None = None
+    tokens: Meter | None = None
 
     def try_charge(self, tokens: float, now: float) -> Busy | None:
         """Charge one request and the estimated tokens. Returns the refusal, with nothing charged, at a limit."""
@@ -173,7 +167,6 @@ class Charge(Struct, eq=False):
 
 
 def estimate_request_tokens(size: int) -> float:
-    """Estimate the tokens of a request of `size` bytes."""
     return size / _BYTES_PER_TOKEN if size > _BYTES_PER_TOKEN else 1.0
 
 

@@ -108,12 +108,9 @@ class RateLimits:
         return replace(self._default_quota, **overrides)
 
     def _configure_budget(self, budget: Budget, tenant: str, key: str = "") -> Budget:
-        requests, tokens, max_running = _select_limits(self._get_quota(tenant), bool(key))
-        budget.configure(
-            self._update_meter(budget.requests, requests, tenant, f"{key}:requests"),
-            self._update_meter(budget.tokens, tokens, tenant, f"{key}:tokens"),
-            max_running,
-        )
+        requests, tokens, budget.max_running = _select_limits(self._get_quota(tenant), bool(key))
+        budget.requests = self._update_meter(budget.requests, requests, tenant, f"{key}:requests")
+        budget.tokens = self._update_meter(budget.tokens, tokens, tenant, f"{key}:tokens")
         return budget
 
     def _update_meter(self, meter: Meter | None, size: int, tenant: str, name: str) -> Meter | None:
@@ -132,5 +129,4 @@ def _select_limits(quota: QuotaSettings, of_key: bool) -> tuple[int, int, int]:
 
 
 def _has_limits(quota: QuotaSettings, of_key: bool | None = None) -> bool:
-    """Whether the quota contains any limit."""
     return any(any(_select_limits(quota, kind)) for kind in ((True, False) if of_key is None else (of_key,)))

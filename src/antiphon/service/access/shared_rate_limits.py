@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 
+from msgspec import Struct
+
 from antiphon.config import Config
 from antiphon.errors import Unavailable
 from antiphon.service.access.charges import MAX_ESTIMATE_SHARE, Budget, LimitSet, estimate_request_tokens
@@ -26,20 +28,18 @@ _UNUSED_SECONDS = 0.5  # seconds after which an unused slice is returned
 _LEASE_FRACTION = 20  # 1/20 of a bucket is leased at once
 
 
-class LeasedBucket:
+class LeasedBucket(Struct, eq=False):
     """A leased slice of a shared bucket; a bucket of its own while the shared store is unavailable."""
 
-    __slots__ = ("_fallback", "_remote", "_shared", "_updated_at", "_used_at", "held", "name", "size", "tenant")
-
-    def __init__(self, shared: "SharedRateLimits", tenant: str, name: str, bucket: TokenBucket) -> None:
-        self._shared = shared
-        self._fallback = bucket
-        self.tenant = tenant
-        self.name = name
-        self.size = bucket.size
-        self.held = 0.0
-        self._remote = bucket.size  # unleased level of the shared bucket, as last reported
-        self._updated_at = self._used_at = float("-inf")
+    _shared: "SharedRateLimits"
+    tenant: str
+    name: str
+    size: float
+    _fallback: TokenBucket
+    held: float = 0.0
+    _remote: float = 0.0  # unleased level of the shared bucket, as last reported
+    _updated_at: float = float("-inf")
+    _used_at: float = float("-inf")
 
     def available(self, now: float) -> float:
         if not self._shared.connected:
@@ -93,7 +93,7 @@ class LeasedBucket:
 
     def reset(self) -> None:
         """Forget the slice after an outage; the shared level is unknown until the next grant."""
-        self.held, self._remote, self._updated_at = 0.0, self.size, float("-inf")
+        self.held, self._updated_at = 0.0, float("-inf")
 
     def _estimate_remote(self, now: float) -> float:
         if self._updated_at == float("-inf"):
@@ -114,7 +114,7 @@ class SharedRateLimits:
 
     def lease(self, tenant: str, name: str, size: float, now: float) -> LeasedBucket:
         """Create a meter for RateLimits."""
-        bucket = LeasedBucket(self, tenant, name, TokenBucket(size, now))
+        bucket = LeasedBucket(self, tenant, name, size, TokenBucket(size, now))
         self._buckets.append(bucket)
         return bucket
 

@@ -9,20 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
 from urllib.parse import unquote, urlsplit
 
+from antiphon import errors
 from antiphon.admission import Admission
 from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_base64, read_data_url, to_data_url
 from antiphon.core.documents import clean_name, fence_text
 from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
-from antiphon.errors import (
-    FetchFailed,
-    InvalidFile,
-    InvalidImage,
-    InvalidImageUrl,
-    InvalidValue,
-    UnsupportedParameter,
-    UrlRefused,
-)
 from antiphon.limits import Limits
 from antiphon.offload import run_sized
 from antiphon.render.content import (
@@ -82,7 +74,7 @@ class Attachments:
                     await self._load_all(tenant, missing, lookup)
         except TimeoutError:
             param = next(iter(missing.values())).param
-            raise FetchFailed(
+            raise errors.FetchFailed(
                 f"The images and files of the request could not be loaded within {_TOTAL_TIMEOUT:g} seconds.",
                 param=param,
             )
@@ -120,7 +112,7 @@ class Attachments:
 
     async def _load_stored(self, tenant: str, file_id: str, max_bytes: int, param: str) -> tuple[str, bytes]:
         if self._load_stored_file is None:
-            raise UnsupportedParameter("This server stores no files: send the content itself.", param=param)
+            raise errors.UnsupportedParameter("This server stores no files: send the content itself.", param=param)
         return await self._load_stored_file(tenant, file_id, max_bytes, param)
 
     async def _load_image(self, tenant: str, source: ImageAttachment, param: str) -> str:
@@ -135,8 +127,8 @@ class Attachments:
             return cached
         try:
             fetched = await self._egress.fetch(url, param, self._image_limits)
-        except (UrlRefused, FetchFailed) as error:
-            raise InvalidImageUrl(error.message, param=param)
+        except (errors.UrlRefused, errors.FetchFailed) as error:
+            raise errors.InvalidImageUrl(error.message, param=param)
         body = fetched.body
         image = await run_sized(len(body), _image_from_bytes, body, self._limits, param)
         self._cache.put(key, image)
@@ -180,7 +172,7 @@ class Attachments:
         try:
             return await self._extractor.extract_text(name, body)
         except ExtractionFailed as failed:
-            raise InvalidFile(failed.message, param=param) from None
+            raise errors.InvalidFile(failed.message, param=param) from None
 
     def _check_counts(self, missing: MissingSources) -> None:
         limits = self._limits
@@ -188,7 +180,7 @@ class Attachments:
             requests = [request for source, request in missing.items() if isinstance(source, kind)]
             if (count := sum(request.uses for request in requests)) > limit:
                 sentence = f"The request contains {count} {name}; at most {limit} are allowed."
-                raise InvalidValue(sentence, param=requests[0].param)
+                raise errors.InvalidValue(sentence, param=requests[0].param)
 
     def _check_size(self, missing: MissingSources, lookup: AttachmentLookup) -> None:
         """Check the total size; each use of a source counts, since the engine receives it as often."""
@@ -197,7 +189,7 @@ class Attachments:
             remaining -= len(lookup.found[source]) * request.uses
             if remaining < 0:
                 limit = f"{self._limits.attached_bytes:,} bytes"
-                raise InvalidValue(f"All images and files together exceed {limit}.", param=request.param)
+                raise errors.InvalidValue(f"All images and files together exceed {limit}.", param=request.param)
 
 
 def _image_from_url(url: str, limits: Limits, param: str) -> str:
@@ -205,7 +197,7 @@ def _image_from_url(url: str, limits: Limits, param: str) -> str:
     try:
         data = read_data_url(url, limits.image_bytes)
     except UnreadableMedia as reason:
-        raise InvalidImage(str(reason), param=param)
+        raise errors.InvalidImage(str(reason), param=param)
     image = _read_image(data.body, limits, param)
     if data.is_canonical and url.startswith(f"data:{image.media_type};base64,"):
         return url
@@ -221,17 +213,19 @@ def _read_image(body: bytes, limits: Limits, param: str) -> ImageInfo:
     try:
         image = read_image_info(body)
     except UnreadableMedia as reason:
-        raise InvalidImage(str(reason), param=param)
+        raise errors.InvalidImage(str(reason), param=param)
     size = f"{image.width}×{image.height}"
     if min(image.width, image.height) < limits.image_side:
-        raise InvalidImage(f"The image has {size} pixels; each side needs at least {limits.image_side}.", param=param)
+        raise errors.InvalidImage(
+            f"The image has {size} pixels; each side needs at least {limits.image_side}.", param=param
+        )
     if image.frames > limits.image_frames:
-        raise InvalidImage(
+        raise errors.InvalidImage(
             f"The image has {image.frames} frames; at most {limits.image_frames} are allowed.", param=param
         )
     if image.pixels > limits.image_pixels:
         frames = f" in {image.frames} frames" if image.frames > 1 else ""
-        raise InvalidImage(
+        raise errors.InvalidImage(
             f"The image has {size} pixels{frames}; at most {limits.image_pixels:,} are allowed.", param=param
         )
     return image
@@ -241,7 +235,7 @@ def _decode_data(data: str, max_bytes: int, param: str) -> bytes:
     try:
         return (read_data_url(data, max_bytes) if is_data_url(data) else read_base64(data, max_bytes)).body
     except UnreadableMedia as reason:
-        raise InvalidFile(str(reason), param=param)
+        raise errors.InvalidFile(str(reason), param=param)
 
 
 def _digest(body: bytes) -> str:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import cast
 
 from antiphon.errors import InvalidValue, NotFound
-from antiphon.ids import new_id
+from antiphon.ids import new_id, quote_id
 from antiphon.protocol.types import containers as wire
 from antiphon.protocol.types.lists import ListQuery
 from antiphon.protocol.types.tools import Memory, NetworkDisabled
@@ -12,7 +12,6 @@ from antiphon.service.containers.live_containers import LiveContainers, make_pat
 from antiphon.stores.base import ContainerFileRow, ContainerRow, PageQuery
 
 FOLDER = "/mnt/data/"
-_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 
 
 class Containers:
@@ -127,5 +126,5 @@ def _to_page_query(query: ListQuery) -> PageQuery:
 
 
 def _unknown_file_error(container_id: str, file_id: str) -> NotFound:
-    message = f"The container '{container_id}' has no file {file_id[:_MAX_SHOWN_ID]!r}."
+    message = f"The container '{container_id}' has no file {quote_id(file_id)}."
     return NotFound(message, param="file_id")

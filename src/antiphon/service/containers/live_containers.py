@@ -20,7 +20,7 @@ from antiphon.errors import (
     UnknownContainer,
     UnsupportedParameter,
 )
-from antiphon.ids import new_id
+from antiphon.ids import new_id, quote_id
 from antiphon.protocol.types.containers import CreateContainer
 from antiphon.protocol.types.tools import NetworkAllowlist
 from antiphon.sandbox.base import CodeSandbox, ContainerLimits
@@ -32,7 +32,6 @@ from antiphon.stores.sql.store import Store
 log = logging.getLogger(__name__)
 
 MEMORY_BYTES = {"1g": 1 << 30, "4g": 4 << 30, "16g": 16 << 30, "64g": 64 << 30}
-_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 _MAX_NAME_BYTES = 255  # of a file in a folder
 _STARTING_SECONDS = 1.0
 
@@ -84,7 +83,7 @@ class LiveContainers:
     async def find_file(self, tenant: str, file_id: str, param: str) -> FileRow:
         row = await self.store.file(tenant, file_id)
         if row is None:
-            raise InvalidValue(f"There is no file {file_id[:_MAX_SHOWN_ID]!r}.", param=param)
+            raise InvalidValue(f"There is no file {quote_id(file_id)}.", param=param)
         return row
 
     async def create(
@@ -234,4 +233,4 @@ def make_path(prefix: str, filename: str) -> str:
 
 
 def _unknown_error(container_id: str, param: str = "container_id") -> UnknownContainer:
-    return UnknownContainer(f"There is no container {container_id[:_MAX_SHOWN_ID]!r}.", param=param)
+    return UnknownContainer(f"There is no container {quote_id(container_id)}.", param=param)

@@ -84,12 +84,10 @@ def is_large(chat: ChatPrompt) -> bool:
 
 
 def name_tools(tools: tuple[Json, ...]) -> dict[str, Json]:
-    """Return the tools by the names of their functions."""
     return derive(tools, name_tools, lambda: {tool["function"]["name"]: tool for tool in tools})
 
 
 def is_reasoning_disabled(request: CreateResponse, chat: ChatPrompt) -> bool:
-    """Whether the request disables the model's reasoning."""
     return request.reasoning.effort == "none" or chat.template_kwargs.get("enable_thinking") is False
 
 

@@ -34,8 +34,6 @@ CALL_LIST_FORMAT: Final = "json"  # call format of any model that is constrained
 
 
 class OutputConstraints:
-    """Constraints of one request."""
-
     def __init__(
         self, request: CreateResponse, output_format: ModelOutputFormat, kinds: frozenset[ConstraintKind]
     ) -> None:

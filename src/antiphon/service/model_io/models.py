@@ -60,38 +60,30 @@ class QueueStatus(Struct, frozen=True, kw_only=True):
     waiting: dict[str, int]  # by service tier
 
 
-class Models:
-    def __init__(
-        self,
-        engines: Sequence[Engine],
-        served: Sequence[str] = (),
-        accept_any: bool = False,
-        queue: int = 64,
-        naming: ModelNaming | None = None,
-        on_wait: Callable[[float], None] | None = None,
-    ) -> None:
-        """`on_wait` is called with the seconds that each request waited for its model."""
-        self._engines = engines
-        self._on_wait = on_wait
-        self.on_queued: Callable[[Admission], None] | None = None  # called when a request has to wait for its model
-        self._naming = naming or ModelNaming(served=tuple(served), accept_any=accept_any)
-        self._queue = queue
-        self._lanes: dict[str, _ModelLane] = {}
-        self._cache: dict[str, ServedModel] = {}  # by requested name, for models that an engine serves under that name
+class Models(Struct, eq=False):
+    """The models of one engine, which may be a pool."""
+
+    _engine: Engine
+    naming: ModelNaming = ModelNaming()
+    queue: int = 64
+    on_wait: Callable[[float], None] | None = None  # called with the seconds that a request waited for its model
+    on_queued: Callable[[Admission], None] | None = None  # called when a request has to wait for its model
+    _lanes: dict[str, "_ModelLane"] = {}
+    _cache: dict[str, ServedModel] = {}  # by requested name, for models that the engine serves under that name
 
     def configure(self, naming: ModelNaming, queue: int) -> None:
         """Apply new names and limits from now on; models that were resolved before keep their name."""
-        self._naming = naming
-        self._queue = queue
+        self.naming = naming
+        self.queue = queue
         self._cache.clear()
         for lane in self._lanes.values():
             lane.admission.queue = queue
 
     def models(self) -> list[Model]:
         """List the models; aliases come last. An alias with the name of a model replaces it."""
-        all_models = listed = [model for engine in self._engines for model in engine.models()]
-        served, aliases = self._naming.served, self._naming.aliases
-        if served and (first := self._engines[0].default_model()) is not None:
+        all_models = listed = [*self._engine.models()]
+        served, aliases = self.naming.served, self.naming.aliases
+        if served and (first := self._engine.default_model()) is not None:
             listed = [replace(first, id=name) for name in served] + all_models[1:]
         named = {model.id: model for model in (*all_models, *listed)}
         others = [replace(named[model], id=name) for name, model in aliases.items() if model in named]
@@ -108,15 +100,13 @@ class Models:
             raise MissingParameter("Missing required parameter: 'model'.", param="model")
         if (found := self._cache.get(name)) is not None and found.engine.serves(found.model):
             return found
-        naming = self._naming
+        engine, naming = self._engine, self.naming
         model = naming.aliases.get(name, name)
         if model not in naming.served:
-            for engine in self._engines:
-                if engine.serves(model):
-                    return self._remember(ServedModel(name, model, engine, naming.find_limits(name, model)))
+            if engine.serves(model):
+                return self._remember(ServedModel(name, model, engine, naming.find_limits(name, model)))
             if not naming.accept_any:
                 raise self._unknown_error(name)
-        engine = self._engines[0]
         if (first := engine.default_model()) is None:
             raise self._unready_error() or Unavailable(f"The {engine.name} engine has no models.", retry_after=1.0)
         return ServedModel(name, first.id, engine, naming.find_limits(name, first.id))
@@ -142,13 +132,12 @@ class Models:
                 found.append((served, error))
         return found
 
-    def states(self) -> list[EngineStatus]:
-        """Return the status of every engine."""
-        return [state for engine in self._engines for state in engine.statuses()]
+    def states(self) -> Sequence[EngineStatus]:
+        return self._engine.statuses()
 
     def ready(self) -> list[str]:
         """Why the server is not ready; empty when ready."""
-        return [_describe_unready(engine) for engine in self._engines if not engine.is_healthy()]
+        return [] if self._engine.is_healthy() else [_describe_unready(self._engine)]
 
     def admit(
         self,
@@ -169,7 +158,7 @@ class Models:
         lane = self._lanes.get(name)
         if lane is None:
             self._drop_empty_lanes()
-            admission = Admission(capabilities.slots, self._queue, self._on_wait, self.on_queued)
+            admission = Admission(capabilities.slots, self.queue, self.on_wait, self.on_queued)
             lane = self._lanes[name] = _ModelLane(admission, served)
         admission = lane.admission
         if admission.slots != capabilities.slots:
@@ -193,11 +182,11 @@ class Models:
         if lane.admission.running < lane.admission.slots:
             return None
         busy = lane.admission.find_refusal(tenant)
-        return busy if busy is None or sum(len(engine.models()) for engine in self._engines) == 1 else None
+        return busy if busy is None or len(self._engine.models()) == 1 else None
 
     def get_queue_load(self) -> float:
         """Return the largest occupied fraction of a queue."""
-        queue = max(self._queue, 1)
+        queue = max(self.queue, 1)
         return max([lane.admission.queued / queue for lane in self._lanes.values()], default=0.0)
 
     def list_queues(self) -> list[QueueStatus]:
@@ -225,7 +214,7 @@ class Models:
         if (unready := self._unready_error()) is not None:
             return unready
         available = ", ".join(model.id for model in self.models()[:5]) or "none"
-        alias_target = self._naming.aliases.get(name)
+        alias_target = self.naming.aliases.get(name)
         problem = (
             "does not exist here"
             if alias_target is None

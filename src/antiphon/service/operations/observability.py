@@ -80,7 +80,6 @@ class Observability:
         return self._make_tracer if self.tracer is not None or self.traces.is_enabled else None
 
     def measure(self, inner: T, subsystem: Literal["store", "live"]) -> T:
-        """Measure the calls of a store or a live log."""
         return cast(T, MeasuredProxy(inner, subsystem, self.metrics.registry, self.tracer))
 
     def register_gauges(self, parts: ServerParts, sockets: Callable[[], int], lanes: LaneCounts) -> None:
@@ -203,8 +202,6 @@ def _add_container_gauges(registry: Registry, parts: ServerParts) -> None:
 
 
 class SpanExporter(Tracer, Protocol):
-    """A tracer that exports spans."""
-
     counts: Counter[str]
 
     def close(self, seconds: float) -> None: ...

@@ -8,6 +8,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from msgspec import Struct, field
+
 from antiphon.config import Config
 from antiphon.config.key_settings import load_configured_keys
 from antiphon.config.settings import settings
@@ -25,25 +27,14 @@ _RELOADABLE_GROUPS = {"Model", "Engine llamacpp", "Engine fake", "Quotas"}
 _RELOADABLE_SETTINGS = {"queue", "config", "api_key", "api_key_file"}
 
 
-class SettingsReloader:
-    """`load_config` reads the settings. Raises StartupError if they are invalid."""
-
-    def __init__(
-        self,
-        config: Config,
-        load_config: Callable[[], Config],
-        pool: EnginePool,
-        models: Models,
-        keys: ApiKeys | None = None,
-        rate_limits: RateLimits | None = None,
-    ) -> None:
-        self._config = config
-        self._load_config = load_config
-        self._pool = pool
-        self._models = models
-        self._keys = keys or ApiKeys()
-        self._rate_limits = rate_limits or RateLimits()
-        self._lock = asyncio.Lock()
+class SettingsReloader(Struct, eq=False):
+    _config: Config
+    _load_config: Callable[[], Config]  # raises StartupError if the settings are invalid
+    _pool: EnginePool
+    _models: Models
+    _keys: ApiKeys
+    _rate_limits: RateLimits
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def reload(self) -> None:
         async with self._lock:

@@ -12,7 +12,7 @@ import msgspec
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.replay import UnreadableLog, read_code_outputs
 from antiphon.errors import InvalidValue, UnknownConversation, UnknownPrevious
-from antiphon.ids import is_id, is_item_id, parse_response_id
+from antiphon.ids import is_id, is_item_id, parse_response_id, quote_id
 from antiphon.offload import run_sized
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import CodeInterpreterCall, InputItem, ItemReference
@@ -27,7 +27,6 @@ Items = tuple[InputItem, ...]
 
 CACHE_BYTES = 64 * 1024 * 1024
 _MAX_CODE_RESPONSES = 20  # whose logs are read for what models were told of code
-_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 
 _items_decoder = msgspec.json.Decoder(list[InputItem])
 
@@ -139,9 +138,7 @@ class HistoryLoader:
     async def _load_conversation(self, tenant: str, conversation_id: str) -> Items:
         items = await self._store.all_items(tenant, conversation_id) if is_id(conversation_id, "conv") else None
         if items is None:
-            raise UnknownConversation(
-                f"There is no conversation {conversation_id[:_MAX_SHOWN_ID]!r}.", param="conversation"
-            )
+            raise UnknownConversation(f"There is no conversation {quote_id(conversation_id)}.", param="conversation")
         return await run_sized(sum(map(len, items)), _decode_items, items)
 
     async def _resolve_reference(
@@ -154,7 +151,7 @@ class HistoryLoader:
             return items_by_response[response_id][item_id]
         item = await self._store.find_item(tenant, item_id) if is_item_id(item_id) else None
         if item is None:
-            raise InvalidValue(f"There is no item {item_id[:_MAX_SHOWN_ID]!r}.", param=f"input[{index}].id")
+            raise InvalidValue(f"There is no item {quote_id(item_id)}.", param=f"input[{index}].id")
         return _decode_items([item])[0]
 
     async def _load_items(self, tenant: str, response_id: str) -> dict[str, InputItem]:
@@ -167,7 +164,7 @@ class HistoryLoader:
 
 def _unknown_error(response_id: str) -> UnknownPrevious:
     return UnknownPrevious(
-        f"Previous response with id {response_id[:_MAX_SHOWN_ID]!r} not found.", param="previous_response_id"
+        f"Previous response with id {quote_id(response_id)} not found.", param="previous_response_id"
     )
 
 

@@ -24,13 +24,7 @@ from antiphon.offload import MAX_INLINE_BYTES, BackgroundTasks
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.response import Response
 from antiphon.service.access.rate_limits import RateLimits
-from antiphon.service.persistence.rows import (
-    Log,
-    encode_request,
-    is_slow_to_encode,
-    list_conversation_items,
-    make_row,
-)
+from antiphon.service.persistence import rows
 from antiphon.service.persistence.store_maintenance import RetentionSweeper, make_bounds
 from antiphon.stores.base import RUNNING_STATUSES, Claim, IdempotencyKey, OwnershipLost, ResponseEnd, StoredResponse
 from antiphon.stores.live.base import LiveLog
@@ -67,11 +61,9 @@ class RowLeases:
         return Claim(self.owner, time() + self._seconds)
 
     def track(self, row: "OwnedRow") -> None:
-        """Start renewing the row."""
         self._rows[row.id] = row
 
     def untrack(self, row: "OwnedRow") -> None:
-        """Stop renewing the row."""
         if self._rows.get(row.id) is row:
             del self._rows[row.id]
 
@@ -135,9 +127,11 @@ class ResponseWriter:
         limit and gets a deadline. Raises what `Store.begin` raises.
         """
         request = (
-            await asyncio.to_thread(encode_request, decoded) if is_slow_to_encode(decoded) else encode_request(decoded)
+            await asyncio.to_thread(rows.encode_request, decoded)
+            if rows.is_slow_to_encode(decoded)
+            else rows.encode_request(decoded)
         )
-        new = make_row(response, encode(response), request, time(), self.settings.background_timeout)
+        new = rows.make_row(response, encode(response), request, time(), self.settings.background_timeout)
         if is_chain_root:
             new = replace(new, previous=None)
         limit = self._rate_limits.get_background_limit(tenant) if response.background else None
@@ -196,7 +190,7 @@ class OwnedRow(Struct, eq=False):
         except OwnershipLost:
             raise self.make_lost_error() from None
 
-    async def end(self, response: Response, log: Log) -> bytes:
+    async def end(self, response: Response, log: rows.Log) -> bytes:
         """Write the final response and return its JSON. May be repeated after a cancellation or a failure.
 
         Raises ServerRestarted if the row was lost (deleted, or ended by another process), and Unavailable if the store
@@ -232,7 +226,7 @@ class OwnedRow(Struct, eq=False):
             await self._notify()
         return body
 
-    def end_in_background(self, response: Response, log: Log, on_done: Callable[[], None]) -> None:
+    def end_in_background(self, response: Response, log: rows.Log, on_done: Callable[[], None]) -> None:
         """Write the end in a background task and retry while the store is unavailable: clients may have seen this end.
 
         The row is renewed meanwhile, so that no other process ends it differently. `on_done` is called after success or
@@ -268,19 +262,19 @@ class OwnedRow(Struct, eq=False):
             if self.on_lost is not None:
                 self.on_lost()
 
-    def _is_slow_to_end(self, response: Response, body: bytes, log: Log) -> bool:
+    def _is_slow_to_end(self, response: Response, body: bytes, log: rows.Log) -> bool:
         """Whether encoding the request and its end belongs in a thread."""
         if len(log) > _MAX_INLINE_LISTS or len(body) > _MAX_INLINE_RESPONSE:
             return True
         if self.fence:
             return response.conversation is not None and self._request_size > MAX_INLINE_BYTES
-        return isinstance(self._request, DecodedRequest) and is_slow_to_encode(self._request)
+        return isinstance(self._request, DecodedRequest) and rows.is_slow_to_encode(self._request)
 
-    def _make_end(self, response: Response, body: bytes, log: Log) -> ResponseEnd:
+    def _make_end(self, response: Response, body: bytes, log: rows.Log) -> ResponseEnd:
         request, now, new = self._request, time(), None
         if not self.fence:
             assert type(request) is DecodedRequest
-            new = make_row(response, body, encode_request(request), self._created)
+            new = rows.make_row(response, body, rows.encode_request(request), self._created)
         return ResponseEnd(
             id=response.id,
             fence=self.fence,
@@ -291,7 +285,7 @@ class OwnedRow(Struct, eq=False):
             expires=now + self._writer.settings.store_ttl,
             new=new,
             conversation=None if response.conversation is None else response.conversation.id,
-            items=list_conversation_items(request, response),
+            items=rows.list_conversation_items(request, response),
             replaces_unconfirmed=self._replaces_end,
         )
 
@@ -301,7 +295,7 @@ class OwnedRow(Struct, eq=False):
         except OwnershipLost:
             raise self.make_lost_error() from None
 
-    async def _retry_end(self, response: Response, log: Log, on_done: Callable[[], None]) -> None:
+    async def _retry_end(self, response: Response, log: rows.Log, on_done: Callable[[], None]) -> None:
         deadline, pause = time() + _RETRY_SECONDS, _FIRST_RETRY_DELAY
         try:
             while not await self._try_end(response, log) and time() + pause < deadline:
@@ -312,7 +306,7 @@ class OwnedRow(Struct, eq=False):
             self.forget()
             on_done()
 
-    async def _try_end(self, response: Response, entries: Log) -> bool:
+    async def _try_end(self, response: Response, entries: rows.Log) -> bool:
         """Try to write the end. Returns False if it may be retried."""
         try:
             await self.end(response, entries)

@@ -14,6 +14,7 @@ from antiphon.admission import DEFAULT_RANK, RANKS
 from antiphon.core.emitter.event_log import LogEntry
 from antiphon.core.emitter.fold import ECHOED_FIELDS
 from antiphon.errors import NotFound
+from antiphon.ids import quote_id
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.items import CompactionTrigger, InputItem, OutputItem
 from antiphon.protocol.types.request import CreateResponse
@@ -29,7 +30,6 @@ _responses = msgspec.json.Decoder(Response)
 Log = Sequence[Sequence[LogEntry]]
 
 _MAX_INLINE_ITEMS = 500
-_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 _APPENDED_STATUSES = ("completed", "incomplete")  # final statuses whose items are appended to the conversation
 
 
@@ -69,7 +69,7 @@ async def load_row(store: Store, tenant: str, response_id: str) -> StoredRespons
 
 
 def unknown_response_error(response_id: str) -> NotFound:
-    return NotFound(f"There is no response {response_id[:_MAX_SHOWN_ID]!r}.")
+    return NotFound(f"There is no response {quote_id(response_id)}.")
 
 
 def encode_request(decoded: DecodedRequest) -> bytes:

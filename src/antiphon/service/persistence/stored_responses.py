@@ -14,20 +14,14 @@ from antiphon.core.emitter.response_views import has_hidden_fields, hide_fields
 from antiphon.core.encrypted_reasoning import apply_encryption
 from antiphon.core.replay import Replay, decode_entries, reset_response
 from antiphon.errors import InvalidValue, NotFound
-from antiphon.ids import is_id
+from antiphon.ids import is_id, quote_id
 from antiphon.offload import run_sized
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.lists import ItemsQuery, ListQuery, encode_list
 from antiphon.protocol.types.request import Includable
 from antiphon.service.keyring import Keyring
-from antiphon.service.persistence.rows import (
-    decode_input,
-    decode_response,
-    load_row,
-    render_response,
-    unknown_response_error,
-)
+from antiphon.service.persistence import rows
 from antiphon.stores.base import RUNNING_STATUSES, StoredResponse
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.sql.store import Store
@@ -43,7 +37,6 @@ _LOG_COST = 4  # replaying a byte of a log takes as long as rendering so many by
 
 OnDelete = Callable[[str, str], Awaitable[None]]  # called with the tenant and the response id
 
-_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 
 _MAX_PAGE_BYTES = 4 * 1024 * 1024  # responses in one page of a list; pages of long responses are shorter
 
@@ -67,7 +60,6 @@ class IncludeView:
         return lambda item: hide_fields(apply_encryption(item, encrypt_item), include)
 
     def render_item(self, tenant: str, body: bytes, include: Collection[Includable]) -> bytes:
-        """Return the JSON of one item."""
         view_item = self.make_item_view(tenant, include)
         return encode(view_item(_item_decoder.decode(body))) if self._needs_rendering(body, include) else body
 
@@ -78,7 +70,7 @@ class IncludeView:
 
 
 def _render_response(body: bytes, view_item: ItemView) -> bytes:
-    response = decode_response(body)
+    response = rows.decode_response(body)
     output: list[Any] = [view_item(item) for item in response.output]  # a view has the type of its item
     response.output = output
     return encode(response)
@@ -91,7 +83,7 @@ async def render_progress(live: LiveLog, tenant: str, row: StoredResponse) -> by
 
 
 def _replay_batches(row: StoredResponse, batches: Sequence[bytes]) -> bytes:
-    replay = Replay(reset_response(decode_response(row.response)), include_obfuscation=False)
+    replay = Replay(reset_response(rows.decode_response(row.response)), include_obfuscation=False)
     replay.open()
     for batch in batches:
         replay.feed(decode_entries(batch))
@@ -119,23 +111,25 @@ class StoredResponses(Struct, frozen=True, eq=False):
         """
         row = await self._load_row(tenant, response_id)
         waits = row.waited and row.status in RUNNING_STATUSES
-        body = await render_progress(self._live, tenant, row) if waits else render_response(row)
+        body = await render_progress(self._live, tenant, row) if waits else rows.render_response(row)
         return await self._view.render_response(tenant, body, include)
 
     async def list_responses(self, tenant: str, query: ListQuery) -> bytes:
         """List the tenant's responses as `get` returns them, but without the items of running responses."""
         check_store_enabled(self._store_enabled)
         if query.after is not None and not is_id(query.after, "resp"):
-            raise InvalidValue(f"There is no response {query.after[:_MAX_SHOWN_ID]!r} in this list.", param="after")
+            raise InvalidValue(f"There is no response {quote_id(query.after)} in this list.", param="after")
         descending = query.order == "desc"
         page = await self._store.page_responses(tenant, query.after, query.limit, descending, _MAX_PAGE_BYTES)
-        bodies = [(row.id, await self._view.render_response(tenant, render_response(row), ())) for row in page.rows]
+        bodies = [
+            (row.id, await self._view.render_response(tenant, rows.render_response(row), ())) for row in page.rows
+        ]
         return encode_list(bodies, page.has_more)
 
     async def delete(self, tenant: str, response_id: str) -> None:
         self.check_id(response_id)
         if not await self._store.delete(tenant, response_id):
-            raise unknown_response_error(response_id)
+            raise rows.unknown_response_error(response_id)
         await self._on_delete(tenant, response_id)
 
     async def list_input_items(self, tenant: str, response_id: str, query: ItemsQuery) -> bytes:
@@ -147,21 +141,21 @@ class StoredResponses(Struct, frozen=True, eq=False):
     async def load_input(self, tenant: str, response_id: str) -> list[InputItem]:
         """Return the complete input, in the order in which it was sent."""
         row = await self._load_row(tenant, response_id)
-        return await run_sized(len(row.request), decode_input, row.request)
+        return await run_sized(len(row.request), rows.decode_input, row.request)
 
     def check_id(self, response_id: str) -> None:
         """Raise NotFound for an id that cannot exist, without a store lookup."""
         check_store_enabled(self._store_enabled)
         if not is_id(response_id, "resp"):
-            raise unknown_response_error(response_id)
+            raise rows.unknown_response_error(response_id)
 
     async def _load_row(self, tenant: str, response_id: str) -> StoredResponse:
         self.check_id(response_id)
-        return await load_row(self._store, tenant, response_id)
+        return await rows.load_row(self._store, tenant, response_id)
 
 
 def _render_page(request: bytes, query: ItemsQuery, view_item: ItemView) -> bytes:
-    items = decode_input(request)
+    items = rows.decode_input(request)
     remaining = _items_after(items[::-1] if query.order == "desc" else items, query.after)
     page = remaining[: query.limit]
     return encode_list([(str(item.id), encode(view_item(item))) for item in page], len(remaining) > len(page))
@@ -173,4 +167,4 @@ def _items_after(items: list[InputItem], cursor: str | None) -> list[InputItem]:
     for index, item in enumerate(items):
         if item.id == cursor:
             return items[index + 1 :]
-    raise InvalidValue(f"There is no item {cursor[:_MAX_SHOWN_ID]!r} in the input of this response.", param="after")
+    raise InvalidValue(f"There is no item {quote_id(cursor)} in the input of this response.", param="after")

@@ -69,8 +69,6 @@ _run_in_thread = asyncio.to_thread
 
 
 class PlannerSettings(Struct, frozen=True, kw_only=True):
-    """Operator settings of the planner."""
-
     output_limits: OutputTokenLimits = OutputTokenLimits()
     timeouts: Timeouts = Timeouts()
     store_enabled: bool = True  # not --disable-store
@@ -167,11 +165,9 @@ class Planner:
         )
 
     def make_encrypter(self, tenant: str) -> Encrypt:
-        """Return a function that encrypts reasoning for the tenant."""
         return self._keyring.make_encrypter(tenant)
 
     def is_stored(self, request: CreateResponse) -> bool:
-        """Whether the response of this request is stored."""
         return self._settings.store_enabled and request.store is not False
 
     async def plan(
@@ -260,7 +256,6 @@ class Planner:
         return ResolvedRequest(tenant, decoded, target, earlier, continuation, cached_items is not None, code_outputs)
 
     async def _prepare(self, resolved: ResolvedRequest) -> PreparedRequest:
-        """Render the prompt of a request."""
         tenant, decoded, target = resolved.tenant, resolved.decoded, resolved.target
         if (raw_prompt := resolved.continuation.raw_prompt) is None:
             inputs = PromptInputs(tenant, resolved.earlier, resolved.code_outputs)

@@ -14,10 +14,10 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.errors import ApprovalMismatch, ApprovalUsed, InvalidValue, UnknownApproval
+from antiphon.ids import quote_id
 from antiphon.protocol.types.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall, McpListedTool
 from antiphon.stores.sql.store import Store
 
-_MAX_ID_CHARS = 64  # of a client's id, in error messages
 _CALL_DIGEST_BYTES = 32  # first bytes of a digest, over the call; the remaining ones are over its server and tool
 
 _canonical = msgspec.json.Encoder(order="sorted")
@@ -39,8 +39,6 @@ class ApprovalSubject(Struct, frozen=True, kw_only=True):
 
 
 class ApprovedRequest(Struct, frozen=True):
-    """A request that the client approved."""
-
     request: McpApprovalRequest
     request_id: str
     is_new: bool  # approved by this request, not by an earlier one
@@ -111,7 +109,7 @@ class Approvals:
             raise _used_error(request_id)
         if request is None:
             raise UnknownApproval(
-                f"The approval request {request_id[:_MAX_ID_CHARS]!r} is not part of this conversation: "
+                f"The approval request {quote_id(request_id)} is not part of this conversation: "
                 "continue the response "
                 "that asked for it (`previous_response_id`), or send the mcp_approval_request item before the answer."
             )
@@ -129,7 +127,7 @@ def _collect_answers(items: Iterable[InputItem], trusted: int) -> dict[str, tupl
         request_id = item.approval_request_id
         if request_id in answers and index >= trusted:
             raise InvalidValue(
-                f"The approval request {request_id[:_MAX_ID_CHARS]!r} is answered twice: it can be answered once.",
+                f"The approval request {quote_id(request_id)} is answered twice: it can be answered once.",
                 param=f"input[{index - trusted}].approval_request_id",
             )
         answers.setdefault(request_id, (index, item))
@@ -149,13 +147,12 @@ def _digest(*values: object) -> bytes:
 
 
 def _unknown_error(request_id: str) -> UnknownApproval:
-    return UnknownApproval(f"There is no approval request {request_id[:_MAX_ID_CHARS]!r}, or it has expired.")
+    return UnknownApproval(f"There is no approval request {quote_id(request_id)}, or it has expired.")
 
 
 def _used_error(request_id: str) -> ApprovalUsed:
     return ApprovalUsed(
-        f"The approval of {request_id[:_MAX_ID_CHARS]!r} was used already: "
-        "the call may have taken effect and is not repeated."
+        f"The approval of {quote_id(request_id)} was used already: the call may have taken effect and is not repeated."
     )
 
 
@@ -164,6 +161,5 @@ def _mismatch_error(request_id: str, is_tool: bool) -> ApprovalMismatch:
         "the server's address, or the tool's schema or description, has" if is_tool else "the call's arguments have"
     )
     return ApprovalMismatch(
-        f"The approval of {request_id[:_MAX_ID_CHARS]!r} is not for this call: "
-        f"{changed} changed since it was requested."
+        f"The approval of {quote_id(request_id)} is not for this call: {changed} changed since it was requested."
     )

@@ -79,8 +79,6 @@ async def compact(
 
 
 class _CompactionBuilder(Struct, eq=False):
-    """One compaction in progress."""
-
     _planner: CompactionPlanner
     _source: PreparedRequest
     _open_run: OpenRun

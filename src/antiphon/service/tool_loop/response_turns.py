@@ -70,8 +70,6 @@ class TurnContext(Struct, frozen=True):
 
 
 class ResponseTurns:
-    """Turn policy of one response."""
-
     def __init__(self, context: TurnContext, toolkit: Toolkit, plan_turn: PlanTurn) -> None:
         self._context = context
         self._toolkit = toolkit
@@ -87,7 +85,6 @@ class ResponseTurns:
         self._open_tools()
 
     def add_compaction(self, step: CompactionStep) -> None:
-        """Add the compaction as the first step."""
         self.steps.append(step.take)
         self._compaction, self.answered = step, step.ends_response
 

@@ -10,11 +10,12 @@ import logging
 from collections.abc import Collection, Sequence
 
 import msgspec
+from msgspec import Struct, field
 
 from antiphon.agent.tool_loop import ClientCall, ClientOutput
 from antiphon.config.areas import ToolSettings
 from antiphon.errors import AntiphonError, NotPending, NotWaiting, ServerRestarted, ToolOutputTimeout
-from antiphon.ids import parse_response_id
+from antiphon.ids import parse_response_id, quote_id
 from antiphon.protocol.bodies.tool_outputs import SubmittedToolOutput, ToolOutputTaken
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.items import CustomToolCall, CustomToolCallOutput, FunctionCallOutput
@@ -35,29 +36,20 @@ _MAX_POLL_SECONDS = 5.0
 _RETRY_SECONDS = 30.0  # for retries while the store does not respond
 _EARLY_SECONDS = 30.0  # for which an early output is held
 _MIN_POLL_SECONDS = 0.02  # between two polls, however many notifications arrive
-_MAX_ID_CHARS = 64  # of a client's id, in error messages
 
 _IMAGE_INPUT = frozenset({"input_image"})  # assumed, since the capabilities of the model are not known here
 
 _output_decoder = msgspec.json.Decoder(str | list[Part])
 
 
-class ToolOutputs:
+class ToolOutputs(Struct, frozen=True, eq=False):
     """Waits for tool outputs and accepts submitted ones."""
 
-    def __init__(
-        self,
-        store: Store,
-        live: LiveLog,
-        notifications: Notifications,
-        settings: ToolSettings,
-        attachments: Attachments | None = None,
-    ) -> None:
-        self._attachments = attachments or Attachments()
-        self._store = store
-        self._live = live
-        self._notifications = notifications
-        self._settings = settings
+    _store: Store
+    _live: LiveLog
+    _notifications: Notifications
+    _settings: ToolSettings
+    _attachments: Attachments = field(default_factory=Attachments)
 
     def should_wait(self, request: CreateResponse, stored: bool) -> bool:
         """Whether a response to this request waits; never if no client could learn of its calls before the end."""
@@ -98,7 +90,7 @@ class ToolOutputs:
             case "unknown":
                 raise unknown_response_error(response_id)
             case "not waiting" | "ended":
-                raise NotWaiting(f"The response {response_id[:_MAX_ID_CHARS]!r} does not wait for tool outputs.")
+                raise NotWaiting(f"The response {quote_id(response_id)} does not wait for tool outputs.")
             case "not pending":
                 raise _not_pending_error(submitted, "does not wait for it")
             case "answered":
@@ -179,7 +171,7 @@ def _to_item(call: ClientCall, output: bytes) -> ClientOutput:
 
 def _not_pending_error(submitted: SubmittedToolOutput, reason: str) -> NotPending:
     return NotPending(
-        f"The call {submitted.call_id[:_MAX_ID_CHARS]!r} is not pending: the response {reason}.", param=submitted.param
+        f"The call {quote_id(submitted.call_id)} is not pending: the response {reason}.", param=submitted.param
     )
 
 

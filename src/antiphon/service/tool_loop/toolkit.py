@@ -52,7 +52,6 @@ class Toolkit:
         )
 
     def find_built_in(self, declaration: Declaration) -> BuiltInTool | None:
-        """Return the built-in tool that serves this declaration."""
         return next((tool for tool in self.built_in if isinstance(declaration, tool.types)), None)
 
     def check_mcp_servers(self, request: CreateResponse) -> None:
@@ -74,7 +73,6 @@ class Toolkit:
             tool.server_description = self.mcp.get_description(tool)
 
     def runs_tools(self, request: CreateResponse, earlier: Sequence[InputItem] = ()) -> bool:
-        """Whether the request declares any tool that runs here."""
         return any(isinstance(tool, McpTool) for tool in request.tools) or bool(self.find_declared(request, earlier))
 
     def find_declared(

@@ -35,21 +35,13 @@ class EmbeddingFailed(Exception):
     """The embedding model did not embed a text, although the request was repeated."""
 
 
-class FileIndexer:
-    def __init__(
-        self,
-        store: Store,
-        files: Files,
-        extractor: TextExtractor,
-        embedder: Embedder,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._store = store
-        self._files = files
-        self._extractor = extractor
-        self.embedder = embedder
-        self._sleep = sleep
-        self._loading = asyncio.Lock()
+class FileIndexer(Struct, frozen=True, eq=False):
+    _store: Store
+    _files: Files
+    _extractor: TextExtractor
+    embedder: Embedder
+    _sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def index(self, claimed: ClaimedVectorFile) -> IndexResult:
         """Write the chunks of a file. Raises OwnershipLost, and Unavailable or Busy if it has to be repeated later."""

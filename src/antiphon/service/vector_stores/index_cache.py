@@ -31,8 +31,6 @@ class StoreIndex(Struct, frozen=True):
 
 
 class CachedIndex(Struct):
-    """An index, and the lock of its updates."""
-
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     index: StoreIndex | None = None
     used: float = float("-inf")  # monotonic time at which the use of the store was recorded

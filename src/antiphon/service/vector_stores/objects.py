@@ -7,42 +7,21 @@ from typing import cast
 from msgspec.structs import asdict
 
 from antiphon.errors import InvalidValue, NotFound, UnknownVectorStore
+from antiphon.ids import quote_id
+from antiphon.protocol.types import vector_stores as wire
 from antiphon.protocol.types.filters import Attributes
-from antiphon.protocol.types.vector_stores import (
-    DEFAULT_SIZES,
-    ChunkingStrategy,
-    ChunkSizes,
-    FileStatus,
-    IndexingError,
-    IndexingErrorCode,
-    StaticChunking,
-    VectorFileCounts,
-    VectorStore,
-    VectorStoreExpiry,
-    VectorStoreFile,
-    VectorStoreFileBatch,
-    VectorStoresQuery,
-)
+from antiphon.stores import vector_rows as rows
 from antiphon.stores.base import PageQuery
 from antiphon.stores.sql.store import Store
-from antiphon.stores.vector_rows import (
-    FileCounts,
-    NewVectorFile,
-    VectorBatchRow,
-    VectorFileRow,
-    VectorStoreRow,
-)
-
-_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 
 
-def to_page_query(query: VectorStoresQuery) -> PageQuery:
+def to_page_query(query: wire.VectorStoresQuery) -> PageQuery:
     return PageQuery(after=query.after, before=query.before, limit=query.limit, descending=query.order == "desc")
 
 
-def make_new_file(file_id: str, strategy: ChunkingStrategy | None, attributes: Attributes) -> NewVectorFile:
-    sizes = strategy.static if isinstance(strategy, StaticChunking) else DEFAULT_SIZES
-    return NewVectorFile(
+def make_new_file(file_id: str, strategy: wire.ChunkingStrategy | None, attributes: Attributes) -> rows.NewVectorFile:
+    sizes = strategy.static if isinstance(strategy, wire.StaticChunking) else wire.DEFAULT_SIZES
+    return rows.NewVectorFile(
         file=file_id,
         chunk_tokens=sizes.max_chunk_size_tokens,
         overlap_tokens=sizes.chunk_overlap_tokens,
@@ -50,9 +29,9 @@ def make_new_file(file_id: str, strategy: ChunkingStrategy | None, attributes: A
     )
 
 
-def to_store(row: VectorStoreRow) -> VectorStore:
+def to_store(row: rows.VectorStoreRow) -> wire.VectorStore:
     expired = row.expired or (row.expires is not None and row.expires <= time())
-    return VectorStore(
+    return wire.VectorStore(
         id=row.id,
         created_at=int(row.created),
         name=row.name,
@@ -60,34 +39,34 @@ def to_store(row: VectorStoreRow) -> VectorStore:
         usage_bytes=row.usage_bytes,
         file_counts=_to_counts(row.counts),
         status="expired" if expired else "in_progress" if row.counts.in_progress else "completed",
-        expires_after=None if row.days is None else VectorStoreExpiry(anchor="last_active_at", days=row.days),
+        expires_after=None if row.days is None else wire.VectorStoreExpiry(anchor="last_active_at", days=row.days),
         expires_at=None if row.expires is None else int(row.expires),
         last_active_at=int(row.last_active),
         metadata={**row.metadata},
     )
 
 
-def to_file(row: VectorFileRow) -> VectorStoreFile:
+def to_file(row: rows.VectorFileRow) -> wire.VectorStoreFile:
     error = None
     if row.error_code is not None:
-        error = IndexingError(code=cast(IndexingErrorCode, row.error_code), message=row.error_message or "")
-    sizes = ChunkSizes(max_chunk_size_tokens=row.chunk_tokens, chunk_overlap_tokens=row.overlap_tokens)
-    return VectorStoreFile(
+        error = wire.IndexingError(code=cast(wire.IndexingErrorCode, row.error_code), message=row.error_message or "")
+    sizes = wire.ChunkSizes(max_chunk_size_tokens=row.chunk_tokens, chunk_overlap_tokens=row.overlap_tokens)
+    return wire.VectorStoreFile(
         id=row.file,
         created_at=int(row.created),
         usage_bytes=row.usage_bytes,
         vector_store_id=row.store,
         status=row.status,
         last_error=error,
-        chunking_strategy=StaticChunking(static=sizes),
+        chunking_strategy=wire.StaticChunking(static=sizes),
         attributes={**row.attributes},
     )
 
 
-def to_batch(row: VectorBatchRow) -> VectorStoreFileBatch:
+def to_batch(row: rows.VectorBatchRow) -> wire.VectorStoreFileBatch:
     counts = _to_counts(row.counts)
-    ended: FileStatus = "failed" if 0 < counts.total == counts.failed else "completed"
-    return VectorStoreFileBatch(
+    ended: wire.FileStatus = "failed" if 0 < counts.total == counts.failed else "completed"
+    return wire.VectorStoreFileBatch(
         id=row.id,
         created_at=int(row.created),
         status="cancelled" if row.cancelled else "in_progress" if counts.in_progress else ended,
@@ -96,7 +75,7 @@ def to_batch(row: VectorBatchRow) -> VectorStoreFileBatch:
     )
 
 
-async def find_store(store: Store, tenant: str, store_id: str) -> VectorStoreRow:
+async def find_store(store: Store, tenant: str, store_id: str) -> rows.VectorStoreRow:
     row = await store.vector_store(tenant, store_id)
     if row is None:
         raise UnknownVectorStore(store_id)
@@ -107,13 +86,13 @@ def check_files_exist(unknown: Sequence[str], file_ids: Sequence[str], param: st
     """Raise for the first of these files that is unknown. `param` has a `{}` for its position."""
     if unknown:
         name = unknown[0]
-        raise InvalidValue(f"There is no file {name[:_MAX_SHOWN_ID]!r}.", param=param.format(file_ids.index(name)))
+        raise InvalidValue(f"There is no file {quote_id(name)}.", param=param.format(file_ids.index(name)))
 
 
 def unknown_part_error(store_id: str, kind: str, part_id: str) -> NotFound:
-    return NotFound(f"The vector store '{store_id}' has no {kind} {part_id[:_MAX_SHOWN_ID]!r}.", param=f"{kind}_id")
+    return NotFound(f"The vector store '{store_id}' has no {kind} {quote_id(part_id)}.", param=f"{kind}_id")
 
 
-def _to_counts(counts: FileCounts) -> VectorFileCounts:
+def _to_counts(counts: rows.FileCounts) -> wire.VectorFileCounts:
     by_status = asdict(counts)
-    return VectorFileCounts(**by_status, total=sum(by_status.values()))
+    return wire.VectorFileCounts(**by_status, total=sum(by_status.values()))

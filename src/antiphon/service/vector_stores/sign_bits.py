@@ -36,8 +36,6 @@ class SignBits(Protocol):
 
 
 class PythonBits:
-    """Sign bits as integers."""
-
     def __init__(self, files: Sequence[int] = (), bits: Sequence[int] = (), width: int = 0) -> None:
         self._files = files
         self._bits = bits

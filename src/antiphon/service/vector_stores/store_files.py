@@ -4,27 +4,10 @@ from collections.abc import Sequence
 
 from antiphon.config.areas import VectorSettings
 from antiphon.ids import new_id
+from antiphon.protocol.types import vector_stores as wire
 from antiphon.protocol.types.filters import Attributes
-from antiphon.protocol.types.vector_stores import (
-    AddVectorStoreFile,
-    CreateFileBatch,
-    FileContentPage,
-    TextContent,
-    VectorStoreFile,
-    VectorStoreFileBatch,
-    VectorStoreFileList,
-    VectorStoreFilesQuery,
-)
+from antiphon.service.vector_stores import objects
 from antiphon.service.vector_stores.ingestion import Ingestion
-from antiphon.service.vector_stores.objects import (
-    check_files_exist,
-    find_store,
-    make_new_file,
-    to_batch,
-    to_file,
-    to_page_query,
-    unknown_part_error,
-)
 from antiphon.stores.sql.store import Store
 from antiphon.stores.vector_rows import VectorBatchRow, VectorFileRow
 
@@ -37,83 +20,85 @@ class StoreFiles:
         self._ingestion = ingestion
         self._settings = settings
 
-    async def add(self, tenant: str, vector_store_id: str, file: AddVectorStoreFile) -> VectorStoreFile:
+    async def add(self, tenant: str, vector_store_id: str, file: wire.AddVectorStoreFile) -> wire.VectorStoreFile:
         await self._add(tenant, vector_store_id, [file], None, "file_id")
         return await self.get(tenant, vector_store_id, file.file_id)
 
-    async def add_batch(self, tenant: str, vector_store_id: str, batch: CreateFileBatch) -> VectorStoreFileBatch:
+    async def add_batch(
+        self, tenant: str, vector_store_id: str, batch: wire.CreateFileBatch
+    ) -> wire.VectorStoreFileBatch:
         batch_id, param = new_id("vsfb"), "files[{}].file_id" if batch.file_ids is None else "file_ids[{}]"
         await self._add(tenant, vector_store_id, batch.files or [], batch_id, param)
         return await self.get_batch(tenant, vector_store_id, batch_id)
 
     async def list_files(
-        self, tenant: str, vector_store_id: str, query: VectorStoreFilesQuery, batch_id: str | None = None
-    ) -> VectorStoreFileList:
+        self, tenant: str, vector_store_id: str, query: wire.VectorStoreFilesQuery, batch_id: str | None = None
+    ) -> wire.VectorStoreFileList:
         if batch_id is None:
-            await find_store(self._store, tenant, vector_store_id)
+            await objects.find_store(self._store, tenant, vector_store_id)
         else:
             await self._find_batch(tenant, vector_store_id, batch_id)
         page = await self._store.page_vector_files(
-            tenant, vector_store_id, to_page_query(query), query.filter, batch_id
+            tenant, vector_store_id, objects.to_page_query(query), query.filter, batch_id
         )
         first, last = (page.rows[0].file, page.rows[-1].file) if page.rows else ("", "")
-        files = [*map(to_file, page.rows)]
-        return VectorStoreFileList(data=files, first_id=first, last_id=last, has_more=page.has_more)
+        files = [*map(objects.to_file, page.rows)]
+        return wire.VectorStoreFileList(data=files, first_id=first, last_id=last, has_more=page.has_more)
 
-    async def get(self, tenant: str, vector_store_id: str, file_id: str) -> VectorStoreFile:
-        return to_file(await self._find(tenant, vector_store_id, file_id))
+    async def get(self, tenant: str, vector_store_id: str, file_id: str) -> wire.VectorStoreFile:
+        return objects.to_file(await self._find(tenant, vector_store_id, file_id))
 
     async def set_attributes(
         self, tenant: str, vector_store_id: str, file_id: str, attributes: Attributes
-    ) -> VectorStoreFile:
+    ) -> wire.VectorStoreFile:
         row = await self._store.set_vector_attributes(tenant, vector_store_id, file_id, attributes)
-        return to_file(row or await self._find(tenant, vector_store_id, file_id))
+        return objects.to_file(row or await self._find(tenant, vector_store_id, file_id))
 
     async def remove(self, tenant: str, vector_store_id: str, file_id: str) -> None:
         if not await self._store.remove_vector_file(tenant, vector_store_id, file_id):
             await self._find(tenant, vector_store_id, file_id)
 
-    async def read_content(self, tenant: str, vector_store_id: str, file_id: str, start: int) -> FileContentPage:
+    async def read_content(self, tenant: str, vector_store_id: str, file_id: str, start: int) -> wire.FileContentPage:
         """Return the text of the chunks from the number `start` on."""
         await self._find(tenant, vector_store_id, file_id)
         chunks = await self._store.page_chunks(tenant, vector_store_id, file_id, start, _CONTENT_CHUNKS)
-        return FileContentPage(
-            data=[TextContent(text=text) for text in chunks.rows],
+        return wire.FileContentPage(
+            data=[wire.TextContent(text=text) for text in chunks.rows],
             has_more=chunks.has_more,
             next_page=str(start + _CONTENT_CHUNKS) if chunks.has_more else None,
         )
 
-    async def get_batch(self, tenant: str, vector_store_id: str, batch_id: str) -> VectorStoreFileBatch:
-        return to_batch(await self._find_batch(tenant, vector_store_id, batch_id))
+    async def get_batch(self, tenant: str, vector_store_id: str, batch_id: str) -> wire.VectorStoreFileBatch:
+        return objects.to_batch(await self._find_batch(tenant, vector_store_id, batch_id))
 
-    async def cancel_batch(self, tenant: str, vector_store_id: str, batch_id: str) -> VectorStoreFileBatch:
+    async def cancel_batch(self, tenant: str, vector_store_id: str, batch_id: str) -> wire.VectorStoreFileBatch:
         row = await self._store.cancel_vector_batch(tenant, vector_store_id, batch_id)
-        return to_batch(row or await self._find_batch(tenant, vector_store_id, batch_id))
+        return objects.to_batch(row or await self._find_batch(tenant, vector_store_id, batch_id))
 
     def get_poll_delay(self) -> int:
         """Return the milliseconds after which a client may look again whether a file is indexed."""
         return self._ingestion.get_poll_delay()
 
     async def _add(
-        self, tenant: str, store_id: str, files: Sequence[AddVectorStoreFile], batch_id: str | None, param: str
+        self, tenant: str, store_id: str, files: Sequence[wire.AddVectorStoreFile], batch_id: str | None, param: str
     ) -> None:
-        rows = [make_new_file(file.file_id, file.chunking_strategy, file.attributes) for file in files]
+        rows = [objects.make_new_file(file.file_id, file.chunking_strategy, file.attributes) for file in files]
         max_files = self._settings.vector_store_max_files
         unknown = await self._store.add_vector_files(tenant, store_id, rows, batch_id, max_files)
-        check_files_exist(unknown, [row.file for row in rows], param)
+        objects.check_files_exist(unknown, [row.file for row in rows], param)
         await self._store.touch_vector_store(tenant, store_id)
         self._ingestion.wake()
 
     async def _find(self, tenant: str, store_id: str, file_id: str) -> VectorFileRow:
         row = await self._store.vector_file(tenant, store_id, file_id)
         if row is None:
-            await find_store(self._store, tenant, store_id)
-            raise unknown_part_error(store_id, "file", file_id)
+            await objects.find_store(self._store, tenant, store_id)
+            raise objects.unknown_part_error(store_id, "file", file_id)
         return row
 
     async def _find_batch(self, tenant: str, store_id: str, batch_id: str) -> VectorBatchRow:
         row = await self._store.vector_batch(tenant, store_id, batch_id)
         if row is None:
-            await find_store(self._store, tenant, store_id)
-            raise unknown_part_error(store_id, "batch", batch_id)
+            await objects.find_store(self._store, tenant, store_id)
+            raise objects.unknown_part_error(store_id, "batch", batch_id)
         return row

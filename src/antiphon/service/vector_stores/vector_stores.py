@@ -2,32 +2,15 @@
 
 from time import time
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from antiphon.config.areas import VectorSettings
 from antiphon.core.file_search import make_request
 from antiphon.ids import new_id
-from antiphon.protocol.types.vector_stores import (
-    CreateVectorStore,
-    SearchVectorStore,
-    TextContent,
-    UpdateVectorStore,
-    VectorSearchPage,
-    VectorSearchResult,
-    VectorStore,
-    VectorStoreExpiry,
-    VectorStoreList,
-    VectorStoresQuery,
-)
+from antiphon.protocol.types import vector_stores as wire
 from antiphon.service.persistence.stored_responses import check_store_enabled
+from antiphon.service.vector_stores import objects
 from antiphon.service.vector_stores.ingestion import Ingestion
-from antiphon.service.vector_stores.objects import (
-    check_files_exist,
-    find_store,
-    make_new_file,
-    to_page_query,
-    to_store,
-)
 from antiphon.service.vector_stores.query_rewriter import QueryRewriter
 from antiphon.service.vector_stores.search import VectorSearch
 from antiphon.stores.sql.store import Store
@@ -36,24 +19,15 @@ from antiphon.stores.vector_rows import VectorStoreRow, VectorStoreUpdate
 _DAY = 86_400.0
 
 
-class VectorStores:
-    def __init__(
-        self,
-        store: Store,
-        search: VectorSearch,
-        rewriter: QueryRewriter,
-        ingestion: Ingestion,
-        settings: VectorSettings,
-        store_enabled: bool = True,
-    ) -> None:
-        self._store = store
-        self._search = search
-        self._rewriter = rewriter
-        self._ingestion = ingestion
-        self._settings = settings
-        self._store_enabled = store_enabled
+class VectorStores(Struct, frozen=True, eq=False):
+    _store: Store
+    _search: VectorSearch
+    _rewriter: QueryRewriter
+    _ingestion: Ingestion
+    _settings: VectorSettings
+    _store_enabled: bool = True
 
-    async def create(self, tenant: str, request: CreateVectorStore) -> VectorStore:
+    async def create(self, tenant: str, request: wire.CreateVectorStore) -> wire.VectorStore:
         check_store_enabled(self._store_enabled)
         now, days = time(), None if request.expires_after is None else request.expires_after.days
         row = VectorStoreRow(
@@ -66,36 +40,40 @@ class VectorStores:
             last_active=now,
             expires=None if days is None else now + days * _DAY,
         )
-        files = [make_new_file(file_id, request.chunking_strategy, {}) for file_id in dict.fromkeys(request.file_ids)]
+        files = [
+            objects.make_new_file(file_id, request.chunking_strategy, {}) for file_id in dict.fromkeys(request.file_ids)
+        ]
         unknown = await self._store.create_vector_store(tenant, row, self._settings.vector_stores_max_entries, files)
-        check_files_exist(unknown, request.file_ids, "file_ids[{}]")
+        objects.check_files_exist(unknown, request.file_ids, "file_ids[{}]")
         self._ingestion.wake()
         return await self.get(tenant, row.id)
 
-    async def list_stores(self, tenant: str, query: VectorStoresQuery) -> VectorStoreList:
+    async def list_stores(self, tenant: str, query: wire.VectorStoresQuery) -> wire.VectorStoreList:
         check_store_enabled(self._store_enabled)
-        page = await self._store.page_vector_stores(tenant, to_page_query(query))
+        page = await self._store.page_vector_stores(tenant, objects.to_page_query(query))
         first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        return VectorStoreList(data=[*map(to_store, page.rows)], first_id=first, last_id=last, has_more=page.has_more)
+        return wire.VectorStoreList(
+            data=[*map(objects.to_store, page.rows)], first_id=first, last_id=last, has_more=page.has_more
+        )
 
-    async def get(self, tenant: str, store_id: str) -> VectorStore:
-        return to_store(await find_store(self._store, tenant, store_id))
+    async def get(self, tenant: str, store_id: str) -> wire.VectorStore:
+        return objects.to_store(await objects.find_store(self._store, tenant, store_id))
 
-    async def update(self, tenant: str, store_id: str, request: UpdateVectorStore) -> VectorStore:
+    async def update(self, tenant: str, store_id: str, request: wire.UpdateVectorStore) -> wire.VectorStore:
         policy = request.expires_after
         update = VectorStoreUpdate(
             name=UNSET if request.name is UNSET else request.name or "",
             metadata=UNSET if request.metadata is UNSET else request.metadata or {},
-            days=policy.days if isinstance(policy, VectorStoreExpiry) else policy,
+            days=policy.days if isinstance(policy, wire.VectorStoreExpiry) else policy,
         )
         row = await self._store.update_vector_store(tenant, store_id, update)
-        return to_store(row or await find_store(self._store, tenant, store_id))
+        return objects.to_store(row or await objects.find_store(self._store, tenant, store_id))
 
     async def delete(self, tenant: str, store_id: str) -> None:
         if not await self._store.delete_vector_store(tenant, store_id):
-            await find_store(self._store, tenant, store_id)
+            await objects.find_store(self._store, tenant, store_id)
 
-    async def search(self, tenant: str, store_id: str, request: SearchVectorStore) -> VectorSearchPage:
+    async def search(self, tenant: str, store_id: str, request: wire.SearchVectorStore) -> wire.VectorSearchPage:
         queries = [request.query] if isinstance(request.query, str) else request.query
         if request.rewrite_query:
             await self._search.check_store(tenant, store_id)  # before a model is called
@@ -105,13 +83,13 @@ class VectorStores:
             make_request([store_id], queries, request.max_num_results, request.filters, request.ranking_options),
         )
         results = [
-            VectorSearchResult(
+            wire.VectorSearchResult(
                 file_id=hit.file_id,
                 filename=hit.filename,
                 score=hit.score,
                 attributes=hit.attributes,
-                content=[TextContent(text=hit.text)],
+                content=[wire.TextContent(text=hit.text)],
             )
             for hit in hits
         ]
-        return VectorSearchPage(search_query=queries, data=results)
+        return wire.VectorSearchPage(search_query=queries, data=results)

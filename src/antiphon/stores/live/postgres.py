@@ -19,8 +19,6 @@ MAX_PENDING = 10_000  # further notifications are dropped
 
 
 class PostgresLiveLog(LocalLiveLog):
-    """The live log on PostgreSQL."""
-
     name = "postgresql"
 
     def __init__(self, store: PostgresStore) -> None:

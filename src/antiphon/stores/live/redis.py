@@ -13,6 +13,7 @@ without changing anything.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from importlib.resources import files
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -40,84 +41,6 @@ FAULTS = (RedisError, OSError)  # an expired deadline is an OSError (TimeoutErro
 
 OK, FENCED, GAP = range(3)
 
-# KEYS: log, fence. ARGV: fence, number, entry id, batch, milliseconds, channel, message.
-_APPEND = """
-local fence, number = tonumber(ARGV[1]), tonumber(ARGV[2])
-if fence < tonumber(redis.call('GET', KEYS[2]) or '0') then return 1 end
-local length = redis.call('XLEN', KEYS[1])
-if number > length then return 2 end
-if number < length then
-  local there = redis.call('XRANGE', KEYS[1], ARGV[3], ARGV[3])[1]
-  if there[2][2] == ARGV[4] then return 0 end
-  return 1
-end
-redis.call('XADD', KEYS[1], ARGV[3], 'b', ARGV[4])
-redis.call('PEXPIRE', KEYS[1], ARGV[5])
-redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[5])
-redis.call('PUBLISH', ARGV[6], ARGV[7])
-return 0
-"""
-
-# KEYS: fence. ARGV: fence, milliseconds.
-_FENCE = """
-if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '0') then
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-end
-"""
-
-# KEYS: buckets. ARGV: size, back, want, most for each of them. A missing bucket is full.
-_EXCHANGE = """
-local time = redis.call('TIME')
-local now = time[1] * 1000 + time[2] / 1000
-local given = {}
-for i, key in ipairs(KEYS) do
-  local at = (i - 1) * 4
-  local size, back = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-  local want, most = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-  local level = size
-  local kept = redis.call('GET', key)
-  if kept then
-    local before, since = string.match(kept, '^(%S+) (%S+)$')
-    level = tonumber(before) + math.max(0, now - tonumber(since)) * size / 60000
-  end
-  level = math.min(size, math.min(size, level) + back)
-  local taken = 0
-  if want > 0 and level >= want then taken = math.min(level, math.max(want, most)) end
-  level = level - taken
-  if level < size then
-    local full = math.ceil((size - level) / size * 60000) + 1000
-    redis.call('SET', key, string.format('%.3f %.0f', level, now), 'PX', full)
-  else
-    redis.call('DEL', key)
-  end
-  given[i * 2 - 1], given[i * 2] = tostring(taken), tostring(level)
-end
-return given
-"""
-
-# KEYS: hashes. ARGV: client id, milliseconds, a count for each key.
-_RUNNING = """
-local time = redis.call('TIME')
-local now = time[1] * 1000 + time[2] / 1000
-local elsewhere = {}
-for i, key in ipairs(KEYS) do
-  local count = tonumber(ARGV[i + 2])
-  if count > 0 then
-    redis.call('HSET', key, ARGV[1], count .. ' ' .. string.format('%.0f', now + ARGV[2]))
-    redis.call('PEXPIRE', key, ARGV[2])
-  else
-    redis.call('HDEL', key, ARGV[1])
-  end
-  local others, all = 0, redis.call('HGETALL', key)
-  for j = 1, #all, 2 do
-    local running, till = string.match(all[j + 1], '^(%S+) (%S+)$')
-    if all[j] ~= ARGV[1] and tonumber(till) > now then others = others + tonumber(running) end
-  end
-  elsewhere[i] = others
-end
-return elsewhere
-"""
-
 
 class RedisLiveLog:
     """The live log on Redis. `ttl`: seconds that a log outlives its last batch if it is not dropped."""
@@ -129,8 +52,8 @@ class RedisLiveLog:
         self._url = url
         self._ttl = str(round(ttl * 1000))
         self._sender_id = new_id("conn")
-        self._append_script = self._redis.register_script(_APPEND)
-        self._fence_script = self._redis.register_script(_FENCE)
+        self._append_script = self._redis.register_script(_read_script("append"))
+        self._fence_script = self._redis.register_script(_read_script("fence"))
         self._subscription: asyncio.Task[None] | None = None
 
     async def open(self, notify: NotifyCallback) -> None:
@@ -208,8 +131,8 @@ class RedisLimits:
     def __init__(self, url: str) -> None:
         self._redis = make_client(url)
         self._client_id = new_id("conn")
-        self._exchange_script = self._redis.register_script(_EXCHANGE)
-        self._running_script = self._redis.register_script(_RUNNING)
+        self._exchange_script = self._redis.register_script(_read_script("exchange"))
+        self._running_script = self._redis.register_script(_read_script("running"))
 
     async def exchange(self, tenant: str, requests: Sequence[BucketRequest]) -> list[BucketGrant]:
         keys = [f"antiphon:{{{tenant}}}:bucket:{request.name}" for request in requests]
@@ -252,6 +175,10 @@ async def _startup_deadline(url: str) -> AsyncIterator[None]:
         raise StartupError(f"Redis at {address} rejects the password in --live.") from None
     except FAULTS as error:
         raise StartupError(f"Redis at {address} does not answer: {error or 'timed out'}") from None
+
+
+def _read_script(name: str) -> str:
+    return files("antiphon.stores.live").joinpath(f"{name}.lua").read_text("utf-8")
 
 
 def make_client(url: str) -> Redis:

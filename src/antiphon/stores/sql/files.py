@@ -160,7 +160,6 @@ def cancel_upload(now: float, tenant: str, upload_id: str) -> Operation[list[str
 
 
 def add_block(now: float, content: str, number: int, block: bytes) -> Operation[None]:
-    """Write a block of content."""
     yield insert_sql(_INSERT_BLOCK, len(block), (content, number, now, block))
 
 

@@ -87,7 +87,6 @@ def insert_batch(inserts: Sequence[RowInsert]) -> Operation[None]:
 
 @cache
 def render_insert(count: int, verb: str = "INSERT") -> str:
-    """Render an INSERT of `count` rows."""
     width = len(_COLUMNS)
     rows = [", ".join(f"${row * width + column + 1}" for column in range(width)) for row in range(count)]
     into = f"{verb} INTO responses ({', '.join(_COLUMNS)}, hidden, attempts) VALUES "
@@ -315,7 +314,6 @@ def _insert_ended(tenant: str, end: ResponseEnd, new: NewResponse, now: float) -
 
 
 def _ended_values(tenant: str, end: ResponseEnd, new: NewResponse) -> tuple[int, Values]:
-    """Return the bytes and the values of the row."""
     size = len(new.request) + len(end.response) + len(end.packed_log)
     expires = inf if end.expires is None else end.expires
     return size, (

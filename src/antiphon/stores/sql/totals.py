@@ -27,7 +27,6 @@ ON CONFLICT (tenant, slot) DO UPDATE SET entries = 0
 
 
 def record(tenant: str, changed_id: str, entries: int = 0, size: int = 0, conversations: int = 0) -> Statement:
-    """Record a single change."""
     return sql(_RECORD, tenant, _slot(changed_id), entries, 0, size, conversations)
 
 

@@ -7,16 +7,9 @@ import msgspec
 
 from antiphon.errors import StorageLimitReached
 from antiphon.stores.base import Page, PageQuery
+from antiphon.stores.sql import vector_stores
 from antiphon.stores.sql.operation import Operation, read_page, sanitise_id, sql
 from antiphon.stores.sql.text_index import TextIndex
-from antiphon.stores.sql.vector_stores import (
-    DISCARD,
-    bump_version,
-    count_files,
-    encode_json,
-    find_version,
-    insert_vector_store,
-)
 from antiphon.stores.vector_rows import (
     AttributeValue,
     NewVectorFile,
@@ -67,7 +60,7 @@ def create_vector_store(
     """
     if unknown := (yield from _find_unknown(row.created, tenant, files)):
         return unknown
-    yield from insert_vector_store(index, tenant, row, max_stores)
+    yield from vector_stores.insert_vector_store(index, tenant, row, max_stores)
     return (yield from add_vector_files(row.created, tenant, row.id, files, None, len(files)))
 
 
@@ -79,14 +72,14 @@ def add_vector_files(
     A file that the store has already is indexed again, and searches find its former chunks until then. Raises
     UnknownVectorStore, VectorStoreExpired, or StorageLimitReached if the store would have more than `max_files`.
     """
-    yield from find_version(now, tenant, store, "{lock}")
+    yield from vector_stores.find_version(now, tenant, store, "{lock}")
     if unknown := (yield from _find_unknown(now, tenant, files)):
         return unknown
     if batch is not None:
         yield sql(_ADD_BATCH, tenant, store, batch, now)
     for new in files:
         yield from discard_attempt(ROW, tenant, store, new.file)
-        attributes = encode_json(new.attributes)
+        attributes = vector_stores.encode_json(new.attributes)
         yield sql(_ADD, tenant, store, new.file, now, new.chunk_tokens, new.overlap_tokens, attributes, batch)
     rows = yield sql("SELECT COUNT(*) FROM vector_files WHERE tenant = $1 AND store = $2", tenant, store)
     if rows[0][0] > max_files:
@@ -117,11 +110,11 @@ def set_vector_attributes(
         tenant,
         sanitise_id(store),
         sanitise_id(file),
-        encode_json(attributes),
+        vector_stores.encode_json(attributes),
     )
     if not updated:
         return None
-    yield from bump_version(tenant, store)
+    yield from vector_stores.bump_version(tenant, store)
     return (yield from get_vector_file(tenant, store, file))
 
 
@@ -138,7 +131,7 @@ def remove_vector_file(tenant: str, store: str, file: str) -> Operation[bool]:
     )
     for fence, visible in rows:
         yield from discard_chunks(store, file, fence, visible)
-        yield from bump_version(tenant, store, fence)
+        yield from vector_stores.bump_version(tenant, store, fence)
     return bool(rows)
 
 
@@ -159,7 +152,7 @@ def get_vector_batch(tenant: str, store: str, batch: str) -> Operation[VectorBat
     if not rows:
         return None
     created, cancelled = rows[0]
-    counts, _ = yield from count_files(tenant, store, "AND batch = $3", batch)
+    counts, _ = yield from vector_stores.count_files(tenant, store, "AND batch = $3", batch)
     return VectorBatchRow(id=batch, store=store, created=created, cancelled=bool(cancelled), counts=counts)
 
 
@@ -191,7 +184,7 @@ def discard_attempt(condition: str, *values: Any) -> Operation[None]:
 def discard_chunks(store: str, file: str, *fences: int) -> Operation[None]:
     """List the chunks that were written under these fences as garbage."""
     for fence in set(fences) - {0}:
-        yield sql(DISCARD, store, file, fence)
+        yield sql(vector_stores.DISCARD, store, file, fence)
 
 
 def to_vector_file(row: tuple[Any, ...]) -> VectorFileRow:

@@ -22,6 +22,7 @@ from antiphon.transport.middleware.auth import PUBLIC
 from antiphon.transport.middleware.routing import Route, collect_routes
 
 PAGE = Path(__file__).parent / "static" / "docs.html"
+EXAMPLES = PAGE.with_name("examples.json")  # bodies by path
 
 _PATH_NOTE = "Every `/v1` path also exists below `/v3`, and without a prefix."
 _ERRORS = {
@@ -40,45 +41,6 @@ _ERRORS = {
 _NEW_WORK_ERRORS = (400, 404, 413, 415, 429, 500, 503)
 
 _MODEL = "MODEL"  # in the examples, unless the server has a model
-_CHAT = {"model": _MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
-_MESSAGE = {"type": "message", "role": "user", "content": "Hello!"}
-_QUESTION, _PASSAGES = "What is the capital of France?", ["Paris is.", "Bread is."]
-_FACT = "Paris is the capital of France."
-_STORE = "/v1/vector_stores/{vector_store_id}"
-# bodies by path
-_EXAMPLES: dict[str, Json] = {
-    "/v1/chat/completions": _CHAT,
-    "/v1/classify": {"model": _MODEL, "input": _FACT},
-    "/v1/completions": {"model": _MODEL, "prompt": "Once upon a time", "max_tokens": 16},
-    "/v1/containers": {"name": "numbers", "memory_limit": "1g"},
-    "/v1/containers/{container_id}/files": {"file_id": "file-1"},
-    "/v1/conversations": {"items": [_MESSAGE], "metadata": {"topic": "demo"}},
-    "/v1/conversations/{conversation_id}": {"metadata": {"topic": "demo"}},
-    "/v1/conversations/{conversation_id}/items": {"items": [_MESSAGE]},
-    "/v1/detokenize": {"model": _MODEL, "tokens": [1, 2, 3]},
-    "/v1/embeddings": {"model": _MODEL, "input": ["Hello!", "Good morning."]},
-    "/v1/messages": {**_CHAT, "max_tokens": 256},
-    "/v1/messages/count_tokens": _CHAT,
-    "/v1/pooling": {"model": _MODEL, "input": _FACT},
-    "/v1/rerank": {"model": _MODEL, "query": _QUESTION, "documents": _PASSAGES},
-    "/v1/responses": {"model": _MODEL, "input": "Hello!"},
-    "/v1/responses/compact": {"model": _MODEL, "input": [{"role": "user", "content": "Hello!"}]},
-    "/v1/responses/input_tokens": {"model": _MODEL, "input": "Hello!"},
-    "/v1/responses/{response_id}/tool_outputs": {
-        "tool_call_id": "call_1", "output": [{"type": "output_text", "text": "22 °C, sunny"}],
-    },
-    "/v1/score": {"model": _MODEL, "text_1": _QUESTION, "text_2": _PASSAGES},
-    "/v1/tokenize": {"model": _MODEL, "prompt": "Hello!"},
-    "/v1/uploads": {"bytes": 4, "filename": "a.txt", "mime_type": "text/plain", "purpose": "user_data"},
-    "/v1/uploads/{upload_id}/complete": {"part_ids": ["part_1"]},
-    "/v1/vector_stores": {"name": "manuals", "file_ids": []},
-    _STORE: {"name": "manuals"},
-    f"{_STORE}/file_batches": {"file_ids": ["file-1", "file-2"]},
-    f"{_STORE}/files": {"file_id": "file-1", "attributes": {"year": 2026}},
-    f"{_STORE}/files/{{file_id}}": {"attributes": {"year": 2026}},
-    f"{_STORE}/search": {"query": "How is the filter cleaned?", "max_num_results": 5},
-    "/v2/rerank": {"model": _MODEL, "query": _QUESTION, "documents": _PASSAGES},
-}  # fmt: skip
 
 
 class DocsEndpoint:
@@ -110,10 +72,13 @@ def describe(routes: Sequence[Route], version: str, limits: Limits, model: str =
     queries = {name: components.pop(name) for name in {route.query.__name__ for route in routes if route.query}}
     schemas = iter(shapes)
     error = {"description": "The request failed.", "content": _content("application/json", next(schemas))}
+    examples = msgspec.json.decode(EXAMPLES.read_bytes(), type=dict[str, Json])
     paths: dict[str, Json] = {}
     for route in routes:
         operations = paths.setdefault(route.path.replace("...}", "}"), {})
-        operations[route.method.lower()] = _make_operation(route, schemas, queries, model)
+        example = examples.get(route.path, {})
+        example |= {"model": model} if "model" in example else {}
+        operations[route.method.lower()] = _make_operation(route, schemas, queries, example)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Antiphon", "version": version, "description": _PATH_NOTE},
@@ -128,7 +93,7 @@ def describe(routes: Sequence[Route], version: str, limits: Limits, model: str =
     }
 
 
-def _make_operation(route: Route, schemas: Iterator[Json], queries: dict[str, Json], model: str) -> Json:
+def _make_operation(route: Route, schemas: Iterator[Json], queries: dict[str, Json], example: Json) -> Json:
     """Describe one route. Takes its schemas from `schemas`, in the order in which `describe` listed the types."""
     operation_id = "_".join([route.method.lower(), *re.findall(r"\w+", route.path.removeprefix("/v1"))])
     tag = route.path.split("/")[2] if route.path.startswith("/v1/") else "server"
@@ -146,8 +111,8 @@ def _make_operation(route: Route, schemas: Iterator[Json], queries: dict[str, Js
         operation["parameters"] = parameters
     if route.takes is not None:
         content = _content(route.takes_media_type, next(schemas))
-        if (example := _EXAMPLES.get(route.path)) is not None:
-            content[route.takes_media_type]["example"] = example | ({"model": model} if "model" in example else {})
+        if example:
+            content[route.takes_media_type]["example"] = example
         operation["requestBody"] = {"required": not route.takes_nothing, "content": content}
     reply: Json = {"description": "Success."}
     if route.gives is not None:

@@ -11,6 +11,7 @@ from antiphon.limits import Limits
 from antiphon.protocol.bodies.embeddings import CreateEmbedding
 from antiphon.protocol.decoding.codec import MAX_NEW_ITEMS
 from antiphon.protocol.decoding.normalise import STRING_SHORTHANDS
+from antiphon.protocol.types import vector_stores as vectors
 from antiphon.protocol.types.anthropic.request import (
     AnthropicToolChoice,
     CountTokens,
@@ -29,12 +30,6 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Format, ReasoningConfig, TextConfig
 from antiphon.protocol.types.tool_choice import ToolChoice
 from antiphon.protocol.types.tools import Tool
-from antiphon.protocol.types.vector_stores import (
-    AddVectorStoreFile,
-    CreateFileBatch,
-    CreateVectorStore,
-    SearchVectorStore,
-)
 
 Json = dict[str, Any]
 
@@ -44,7 +39,7 @@ _NULLABLE: frozenset[str] = frozenset(
     for kind in (
         *(CreateResponse, CreateConversation, CreateEmbedding, CreateMessage, CountTokens, TextConfig, ReasoningConfig),
         *(McpListedTool, MessageTool, MessageMetadata, OutputConfig),
-        *(CreateVectorStore, AddVectorStoreFile, CreateFileBatch, SearchVectorStore),
+        *(vectors.CreateVectorStore, vectors.AddVectorStoreFile, vectors.CreateFileBatch, vectors.SearchVectorStore),
         *(AnthropicToolChoice.__subclasses__() + ThinkingConfig.__subclasses__()),
         *(get_args(InputItem) + get_args(MessagePart) + get_args(ToolOutputPart) + get_args(InputBlock)),
         *(get_args(Tool) + get_args(ToolChoice) + get_args(Format)),

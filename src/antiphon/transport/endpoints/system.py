@@ -58,22 +58,14 @@ HEALTHY = _encode(Health())
 READY = _encode(Ready("ready"))
 
 
-class SystemEndpoints:
+class SystemEndpoints(Struct, frozen=True, eq=False):
     """Serves the endpoints about the server itself."""
 
-    def __init__(
-        self,
-        models: Models,
-        metrics: Metrics,
-        authenticator: Authenticator,
-        version: str,
-        store: StoreProbe | None = None,
-    ) -> None:
-        self._models = models
-        self._store = store
-        self._metrics = metrics
-        self._authenticator = authenticator
-        self._version = _encode(Version(version))
+    _models: Models
+    _metrics: Metrics
+    _authenticator: Authenticator
+    _version: str
+    _store: StoreProbe | None = None
 
     @Route("GET", "/health", gives=Health, needs=None)
     async def health(self, request: Request) -> None:
@@ -108,7 +100,7 @@ class SystemEndpoints:
     @Route("GET", "/version", gives=Version, needs=None)
     async def version(self, request: Request) -> None:
         """Get the version of the server."""
-        await request.reply(200, self._version)
+        await request.reply(200, _encode(Version(self._version)))
 
     @Route("GET", "/metrics", media_type="text/plain", gives=str, needs=ADMIN)
     async def metrics(self, request: Request) -> None:

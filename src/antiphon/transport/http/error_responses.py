@@ -9,16 +9,7 @@ import math
 import msgspec
 from msgspec import Struct
 
-from antiphon.errors import (
-    AntiphonError,
-    BadRequest,
-    HeadersTooLarge,
-    Internal,
-    MethodNotAllowed,
-    NotAuthenticated,
-    TooSlow,
-    UpgradeRequired,
-)
+from antiphon import errors
 from antiphon.ids import new_id
 from antiphon.protocol.types.anthropic.events import to_problem
 from antiphon.protocol.types.events import ErrorBody
@@ -29,7 +20,9 @@ INTERNAL_MESSAGE = "The server had an error while processing your request. Give 
 
 REQUEST_ID = b"request-id"  # the header that clients of Anthropic's API read
 
-_REFUSALS: dict[int, type[AntiphonError]] = {kind.status: kind for kind in (TooSlow, HeadersTooLarge, Internal)}
+_REFUSALS: dict[int, type[errors.AntiphonError]] = {
+    kind.status: kind for kind in (errors.TooSlow, errors.HeadersTooLarge, errors.Internal)
+}
 _ANTHROPIC_PATHS = (b"/messages", b"/messages/count_tokens")
 _encode = msgspec.json.Encoder().encode
 
@@ -40,11 +33,11 @@ class Problem(Struct, kw_only=True):
     error: ErrorBody
 
 
-def to_client_error(exc: BaseException, request_id: str) -> AntiphonError:
-    return exc if isinstance(exc, AntiphonError) else Internal(INTERNAL_MESSAGE.format(request_id))
+def to_client_error(exc: BaseException, request_id: str) -> errors.AntiphonError:
+    return exc if isinstance(exc, errors.AntiphonError) else errors.Internal(INTERNAL_MESSAGE.format(request_id))
 
 
-def render_body(error: AntiphonError, request: Request | None = None) -> bytes:
+def render_body(error: errors.AntiphonError, request: Request | None = None) -> bytes:
     """Render the body. `request`: the request that it answers, if there is one."""
     if request is not None and _is_anthropic(request):
         return _encode(to_problem(error, request.id))
@@ -52,14 +45,14 @@ def render_body(error: AntiphonError, request: Request | None = None) -> bytes:
     return _encode(Problem(error=body))
 
 
-def render_headers(error: AntiphonError, request: Request | None = None) -> list[Header]:
+def render_headers(error: errors.AntiphonError, request: Request | None = None) -> list[Header]:
     needs_id = request is not None and _is_anthropic(request) and REQUEST_ID not in dict(request.reply_headers)
     return [*([(REQUEST_ID, request.id.encode())] if request and needs_id else []), *_error_headers(error)]
 
 
 def render_refusal(status: int, message: str) -> tuple[list[Header], bytes]:
     """Render the headers and the body for a request that the server refused, and that never became a Request."""
-    error = _REFUSALS.get(status, BadRequest)(message)
+    error = _REFUSALS.get(status, errors.BadRequest)(message)
     request_id = (b"x-request-id", new_id("req").encode())
     return [JSON, request_id, (b"openai-processing-ms", b"0")], render_body(error)
 
@@ -71,13 +64,13 @@ def _is_anthropic(request: Request) -> bool:
     )
 
 
-def _error_headers(error: AntiphonError) -> list[Header]:
+def _error_headers(error: errors.AntiphonError) -> list[Header]:
     match error:
-        case MethodNotAllowed():
+        case errors.MethodNotAllowed():
             return [(b"allow", error.allow.encode())]
-        case NotAuthenticated():
+        case errors.NotAuthenticated():
             return [(b"www-authenticate", b"Bearer")]
-        case UpgradeRequired():
+        case errors.UpgradeRequired():
             return [(b"upgrade", b"HTTP/1.1"), CLOSE]
     if error.retry_after is None:
         return []

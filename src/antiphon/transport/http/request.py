@@ -247,7 +247,6 @@ def _escape_header(name: str) -> str:
 
 
 def _strip_parameters(value: bytes) -> bytes:
-    """Return a header value without its parameters."""
     return value.partition(b";")[0].strip().lower()
 
 
@@ -271,7 +270,6 @@ async def read_json(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Read and decode the JSON body of a request."""
     return await decode_body(await request.read_body(limits), decode, limits, *args, **kwargs)
 
 

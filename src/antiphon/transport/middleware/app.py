@@ -5,10 +5,12 @@ This is the outermost layer. Nothing comes between it and an endpoint: no middle
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Protocol
+
+from msgspec import Struct
 
 from antiphon.errors import AntiphonError, Busy, Forbidden, StartupError
 from antiphon.observe import Metrics
@@ -20,7 +22,7 @@ from antiphon.transport.http.websocket_upgrade import upgrade_from_scope
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import PROPAGATE_ONLY, TRACEPARENT, RequestTracing
-from antiphon.transport.middleware.routing import Route, Router
+from antiphon.transport.middleware.routing import Router
 from antiphon.transport.middleware.standard_headers import StandardHeaders
 
 _log = logging.getLogger(__name__)
@@ -48,32 +50,22 @@ class AppLifecycle(Protocol):
         """End all running work, each with its terminal event: the grace period is over."""
 
 
-class App:
+class App(Struct, eq=False):
     """The ASGI 3 application.
 
     It can be mounted in another application, which then has to run `lifespan`: Starlette and FastAPI do not pass
     lifespan messages on to the applications that they mount.
     """
 
-    def __init__(
-        self,
-        routes: Sequence[Route],
-        authenticator: Authenticator,
-        metrics: Metrics,
-        lifecycle: AppLifecycle,
-        rate_limiting: RateLimitingMiddleware | None = None,
-        headers: StandardHeaders | None = None,
-        admission_error: Callable[[str], Busy | None] = lambda tenant: None,
-    ) -> None:
-        """`admission_error`: returns the error if a tenant can have nothing generated now."""
-        self.authenticator = authenticator
-        self.lifecycle = lifecycle
-        self._metrics = metrics
-        self._rate_limiting = rate_limiting
-        self._admission_error = admission_error
-        self._headers = headers
-        self.tracing: RequestTracing | None = None  # None: requests are neither traced nor logged
-        self._router = Router(routes)
+    _router: Router
+    authenticator: Authenticator
+    _metrics: Metrics
+    lifecycle: AppLifecycle
+    _rate_limiting: RateLimitingMiddleware | None = None
+    _headers: StandardHeaders | None = None
+    # returns the error if a tenant can have nothing generated now
+    _admission_error: Callable[[str], Busy | None] = lambda tenant: None
+    tracing: RequestTracing | None = None  # None: requests are neither traced nor logged
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI entry point: processes one request to the end of its reply."""

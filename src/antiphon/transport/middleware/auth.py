@@ -27,8 +27,6 @@ _MAX_ACCEPTED_HOSTS = 64
 
 
 class Authenticator:
-    """Authenticates requests."""
-
     def __init__(self, config: Config, keys: ApiKeys | None = None) -> None:
         self.closed = False
         self.load_monitor: LoadMonitor | None = None  # rejects work under overload; None: no load shedding
@@ -190,7 +188,6 @@ class Authenticator:
 
 
 def _read_keys(request: Request) -> list[bytes]:
-    """Return the keys that the request contains."""
     scheme, _, bearer = (request.get_single_header(b"authorization") or b"").partition(b" ")
     key = request.get_single_header(b"x-api-key")
     keys = [bearer] if bearer and scheme.lower() == b"bearer" else []

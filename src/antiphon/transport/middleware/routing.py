@@ -73,8 +73,6 @@ Methods = dict[str, Route]
 
 
 class _PathNode(Struct):
-    """A node in the tree of paths."""
-
     methods: Methods = field(default_factory=dict)
     tail: Methods = field(default_factory=dict)  # {name...}: matches the remaining path
     children: dict[bytes, "_PathNode"] = field(default_factory=dict)
@@ -82,8 +80,6 @@ class _PathNode(Struct):
 
 
 class Router:
-    """The routes of the application."""
-
     def __init__(self, routes: Iterable[Route]) -> None:
         self._exact: dict[bytes, Methods] = {}
         self._tree = _PathNode()

@@ -150,7 +150,6 @@ class WorkerSlot:
         return code
 
     def close_sockets(self) -> None:
-        """Close the listening sockets."""
         for one in self.sockets:
             one.close()
         self.sockets = []

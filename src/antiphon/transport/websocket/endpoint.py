@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from msgspec import Struct, field
+
 from antiphon.config import Config
 from antiphon.errors import Unavailable
 from antiphon.protocol.decoding.part_cache import PartCache
@@ -22,24 +24,20 @@ _RETRY_SECONDS = 5.0  # Retry-After, when one of the open connections may be clo
 _log = logging.getLogger(__name__)
 
 
-class WebSocketEndpoint:
+class WebSocketEndpoint(Struct, frozen=True, eq=False):
     """All open WebSockets of the server."""
 
-    def __init__(
-        self, response_task: ResponseTask, authenticator: Authenticator, config: Config, parts: PartCache
-    ) -> None:
-        self._response_task = response_task
-        self._authenticator = authenticator
-        self._config = config
-        self._parts = parts
-        self._open: set[WebSocketConnection] = set()
-        self._by_key: Counter[str] = Counter()
+    _response_task: ResponseTask
+    _authenticator: Authenticator
+    _config: Config
+    _parts: PartCache
+    _open: set[WebSocketConnection] = field(default_factory=set)
+    _by_key: Counter[str] = field(default_factory=Counter)
 
     def __len__(self) -> int:
         return len(self._open)
 
     def set_tracing(self, tracing: RequestTracing) -> RequestTracing:
-        """Set the tracing of messages, and return it."""
         self._response_task.tracing = tracing
         return tracing
 

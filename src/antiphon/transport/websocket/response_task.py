@@ -21,7 +21,6 @@ from antiphon.observe.logs import LOG_CONTEXT, LogContext
 from antiphon.protocol.bodies.websocket import SteerSubmission, to_socket_error
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.events import Completed, Created, Error, Event, Failed, Incomplete, Keepalive
-from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.service.responses import AcceptedResponse, Responses
 from antiphon.transport.http.error_responses import INTERNAL_MESSAGE
@@ -60,23 +59,15 @@ class ConnectionState(Struct, frozen=True, eq=False):
     steering: Steering
 
 
-class ResponseTask:
+class ResponseTask(Struct, eq=False):
     """Runs the responses of all WebSockets."""
 
-    def __init__(
-        self,
-        service: Responses,
-        authenticator: Authenticator,
-        metrics: Metrics,
-        delivery: Delivery,
-        rate_limiting: RateLimitingMiddleware | None = None,
-    ) -> None:
-        self.tracing: RequestTracing | None = None  # None: messages are neither traced nor logged
-        self._rate_limiting = rate_limiting or RateLimitingMiddleware(RateLimits())
-        self._service = service
-        self._authenticator = authenticator
-        self._metrics = metrics
-        self._delivery = delivery
+    _service: Responses
+    _authenticator: Authenticator
+    _metrics: Metrics
+    _delivery: Delivery
+    _rate_limiting: RateLimitingMiddleware
+    tracing: RequestTracing | None = None  # None: messages are neither traced nor logged
 
     async def check(self, request: WebSocketUpgrade) -> None:
         """Check the key again before each message: it may have been revoked since."""

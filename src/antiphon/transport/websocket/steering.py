@@ -32,19 +32,16 @@ _MAX_PENDING_BYTES = 32 * 1024 * 1024  # all pending submissions of a connection
 _MAX_ENDED_IDS = 64  # ids of ended responses, to distinguish them from unknown ones
 
 
-class SteerTarget:
+class SteerTarget(Struct, eq=False):
     """A response that runs on this connection. `stop` ends it, unless a tool call would be interrupted."""
 
-    def __init__(
-        self, decoded: DecodedRequest, writer: EventWriter[Event], lane: str | None, stop: Callable[[], bool] | None
-    ) -> None:
-        self.decoded = decoded
-        self.lane = lane
-        self.id = ""
-        self.steers: list[wire.SteerSubmission] = []
-        self.final_response: Response | None = None
-        self._writer = writer
-        self._stop = stop
+    decoded: DecodedRequest
+    _writer: EventWriter[Event]
+    lane: str | None
+    _stop: Callable[[], bool] | None
+    id: str = ""
+    steers: list[wire.SteerSubmission] = []
+    final_response: Response | None = None
 
     @property
     def sequence_number(self) -> int:
@@ -69,8 +66,6 @@ class SteerTarget:
 
 
 class SteerReply(Struct, frozen=True, eq=False):
-    """The reply to a `response.steer` message."""
-
     event: Event
     lane: str | None = None
     target: SteerTarget | None = None  # to be stopped once the reply is sent
@@ -146,7 +141,6 @@ class Steering:
         return [wire.make_steer_failed(steer, code, message, number) for steer in steers]
 
     def _count_pending_bytes(self) -> int:
-        """Return the size of all pending submissions."""
         waiting = [target.steers for target in self._running.values()]
         waiting += [steers for _, steers in self._waiting.values()]
         return sum(steer.size for steers in waiting for steer in steers)

@@ -24,14 +24,8 @@ from antiphon.engines.http.error_mapping import map_stream_error
 from antiphon.engines.http.fields import Column, SentField, UnsentField, UnsupportedField, grammar_definition
 from antiphon.engines.http.health_monitor import Probe, ProbedCapabilities
 from antiphon.engines.http.readers import wire
-from antiphon.engines.llamacpp.wire import (
-    EVENT_DECODER,
-    RANDOM_SEED,
-    RESPONSE_FIELDS,
-    LlamaCppEvent,
-    LlamaCppStreamDecoder,
-    to_llamacpp_constraint,
-)
+from antiphon.engines.http.tasks import paths_below
+from antiphon.engines.llamacpp import wire as llamacpp
 
 
 class Modalities(Struct):
@@ -70,19 +64,16 @@ class LlamaCppServer(HttpEngine):
     levels = frozenset({"chat", "tokens"})
     raw_levels = frozenset({"text", "tokens"})
     splits_text = True
-    task_paths: ClassVar[dict[Task, str]] = {
-        "embed": "/v1/embeddings",
-        "tokenize": "/tokenize",
-        "detokenize": "/detokenize",
-        "rerank": "/v1/rerank",
-    }
+    task_paths: ClassVar = {**paths_below("/v1", "embed", "rerank"), **paths_below("", "tokenize", "detokenize")}
     fields: ClassVar[Column] = {
         "max_output_tokens": SentField("max_tokens"),
         "top_k": SentField("top_k", lambda value: max(value, 0), "−1 as 0, its value for all tokens"),
         "repetition_penalty": SentField("repeat_penalty"),
         "include_stop_str_in_output": UnsupportedField("llama.cpp's chat endpoint always omits the stop string."),
         "seed": SentField(
-            "seed", lambda value: min(value, RANDOM_SEED - 1), "2³²−1, its value for a random seed, as one less"
+            "seed",
+            lambda value: min(value, llamacpp.RANDOM_SEED - 1),
+            "2³²−1, its value for a random seed, as one less",
         ),
         "skip_special_tokens": UnsupportedField("llama.cpp's chat endpoint always removes special tokens."),
         "top_logprobs": SentField("top_logprobs", lambda value: max(value, 1), "at least 1", {"logprobs": True}),
@@ -94,7 +85,7 @@ class LlamaCppServer(HttpEngine):
         "include_stop_str_in_output": UnsentField("Antiphon adds it"),
         "top_logprobs": SentField("n_probs", lambda value: max(value, 1), "at least 1"),
         "text.format": SentField(
-            "json_schema", lambda constraint: to_llamacpp_constraint(constraint).schema, "without white space"
+            "json_schema", lambda constraint: llamacpp.to_llamacpp_constraint(constraint).schema, "without white space"
         ),
         "stop_token_ids": UnsentField("Antiphon ends the output there"),
         "return_token_ids": UnsentField("they are always returned"),
@@ -141,10 +132,10 @@ class LlamaCppServer(HttpEngine):
             "return_tokens": True,
             "return_progress": True,
             "cache_prompt": True,
-            "response_fields": RESPONSE_FIELDS,
+            "response_fields": llamacpp.RESPONSE_FIELDS,
         }
         body = RawBody(field_names, stream_fields, shown_tokens_field="preserved_tokens").build
-        return EngineEndpoint("/completion", body, EVENT_DECODER, partial(LlamaCppReader, self._label))
+        return EngineEndpoint("/completion", body, llamacpp.EVENT_DECODER, partial(LlamaCppReader, self._label))
 
     async def _tokenize_text(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
         """Tokenize texts; control tokens are parsed in control segments only."""
@@ -176,14 +167,14 @@ class LlamaCppReader(StreamReader):
     def __init__(self, label: str, request: GenerationRequest) -> None:
         super().__init__(label)
         prompt = request.prompt.tokens if isinstance(request.prompt, TokenPrompt) else ()
-        self._stream_decoder = LlamaCppStreamDecoder(request.sampling, prompt)
+        self._stream_decoder = llamacpp.LlamaCppStreamDecoder(request.sampling, prompt)
 
-    def feed(self, events: Iterable[LlamaCppEvent]) -> list[Chunk]:
+    def feed(self, events: Iterable[llamacpp.LlamaCppEvent]) -> list[Chunk]:
         chunks = self._stream_decoder.decode(self._until_error(events))
         self.ended, self.cut = any(chunk.finish is not None for chunk in chunks), self._stream_decoder.stopped
         return [chunk for chunk in chunks if chunk.text or chunk.tokens or chunk.finish is not None]
 
-    def _until_error(self, events: Iterable[LlamaCppEvent]) -> Iterable[LlamaCppEvent]:
+    def _until_error(self, events: Iterable[llamacpp.LlamaCppEvent]) -> Iterable[llamacpp.LlamaCppEvent]:
         """Yield the events before an error or the end."""
         for event in events:
             if event.error is not None:

@@ -9,6 +9,7 @@ from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.fields import NO_RAW_FORMATS, Column, SentField, UnsentField, UnsupportedField, same_cell
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
+from antiphon.engines.http.tasks import paths_below
 
 _OPENAI_REASONING_MODEL = re.compile(r"(.*/)?(o[1-9]|gpt-[5-9])")
 
@@ -20,11 +21,7 @@ class OpenAI(HttpEngine):
     title = "OpenAI and compatible servers"
     port = 80
     api = ""
-    task_paths: ClassVar[dict[Task, str]] = {
-        "embed": "/embeddings",
-        "transcribe": "/audio/transcriptions",
-        "translate": "/audio/translations",
-    }
+    task_paths: ClassVar = paths_below("", "embed", "transcribe", "translate")
     embedding_fields = frozenset({"dimensions"})
     fields: ClassVar[Column] = {
         **same_cell(

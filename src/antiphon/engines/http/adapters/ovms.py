@@ -23,6 +23,7 @@ from antiphon.engines.http.fields import (
 )
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
+from antiphon.engines.http.tasks import paths_below
 from antiphon.errors import UnsupportedParameter
 
 
@@ -48,13 +49,7 @@ class Ovms(HttpEngine):
     version_path = "/v2"
     includes_stop = True
     raw_levels = frozenset({"text"})
-    task_paths: ClassVar[dict[Task, str]] = {
-        "embed": "/v3/embeddings",
-        "rerank": "/v3/rerank",
-        "tokenize": "/v3/tokenize",
-        "transcribe": "/v3/audio/transcriptions",
-        "translate": "/v3/audio/translations",
-    }
+    task_paths: ClassVar = paths_below("/v3", "embed", "rerank", "tokenize", "transcribe", "translate")
     embeds_tokens = False
     tokenize_field = "text"
     fields: ClassVar[Column] = {

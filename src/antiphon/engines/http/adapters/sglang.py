@@ -23,6 +23,7 @@ from antiphon.engines.http.fields import Column, SentField, grammar_definition, 
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.readers.completion_reader import FINISHES
+from antiphon.engines.http.tasks import paths_below
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types.parts import Logprob, TopLogprob
 
@@ -146,13 +147,8 @@ class Sglang(HttpEngine):
     raw_levels = frozenset({"text", "tokens"})
     counting_path = "/tokenize"
     task_paths: ClassVar[dict[Task, str]] = {
-        "embed": "/v1/embeddings",
-        "tokenize": "/tokenize",
-        "detokenize": "/detokenize",
-        "score": "/v1/score",
-        "rerank": "/v1/rerank",
-        "classify": "/v1/classify",
-        "transcribe": "/v1/audio/transcriptions",
+        **paths_below("", "tokenize", "detokenize"),
+        **paths_below("/v1", "embed", "score", "rerank", "classify", "transcribe"),
     }
     embedding_fields = frozenset({"dimensions"})
     fields: ClassVar[Column] = {

@@ -14,7 +14,7 @@ from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.fields import Column, SentField, response_format, same_name
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
-from antiphon.engines.http.tasks import HELLO_MESSAGE, PROBE_TOOL
+from antiphon.engines.http.tasks import HELLO_MESSAGE, PROBE_TOOL, paths_below
 
 # 32 × 32 grey pixels.
 _TEST_IMAGE = (
@@ -37,16 +37,9 @@ class Vllm(HttpEngine):
     raw_levels = frozenset({"text", "tokens"})
     counting_path = "/tokenize"
     task_paths: ClassVar[dict[Task, str]] = {
-        "generate": "/v1/chat/completions",
-        "embed": "/v1/embeddings",
-        "tokenize": "/tokenize",
-        "detokenize": "/detokenize",
-        "score": "/score",
-        "rerank": "/rerank",
-        "classify": "/classify",
-        "pooling": "/pooling",
-        "transcribe": "/v1/audio/transcriptions",
-        "translate": "/v1/audio/translations",
+        **paths_below("/v1", "generate", "embed"),
+        **paths_below("", "tokenize", "detokenize", "score", "rerank", "classify", "pooling"),
+        **paths_below("/v1", "transcribe", "translate"),
     }
     embedding_fields = frozenset({"dimensions", "truncate_prompt_tokens"})
     fields: ClassVar[Column] = {

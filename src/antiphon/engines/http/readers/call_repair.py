@@ -58,8 +58,6 @@ class _PendingCall(Struct):
 
 
 class CallRepairer:
-    """Repairs the calls of one response."""
-
     def __init__(self) -> None:
         self._by_index: dict[int, _PendingCall] = {}
         self._last: _PendingCall | None = None
