@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from tests.support.sandboxes import find_python, keep_sandbox
+from tests.support.sandboxes import find_python, keep_sandbox, run_worker
 from tests.support.server_process import ServerProcess, run_server
 
 
@@ -86,6 +86,30 @@ def test_a_container_is_lost_with_a_server_that_is_killed(tmp_path: Path) -> Non
             assert client.containers.retrieve(container.id).status == "expired"
             with pytest.raises(openai.NotFoundError, match="has expired"):
                 client.containers.files.list(container.id)
+
+
+def test_servers_share_the_containers_of_a_worker_which_survive_them(tmp_path: Path) -> None:
+    with run_worker() as worker:
+        if isinstance(worker, str):
+            pytest.skip(f"permission: no sandbox: {worker}")
+        flags = (
+            "--engine", "fake", "--store", str(tmp_path / "my.db"), "--sandbox-url", worker.url,
+            "--sandbox-key-file", str(worker.folder / "keys"),
+        )  # fmt: skip
+        with run_server(*flags) as server, make_client(server) as client:
+            container = client.containers.create(name="work")
+            file = client.containers.files.create(container.id, file=("a.txt", io.BytesIO(b"some text")))
+            server.process.kill()
+            server.process.wait(60)
+        with run_server(*flags) as server, make_client(server) as client:
+            content = client.containers.files.content.retrieve(file.id, container_id=container.id)
+            assert content.read() == b"some text"
+            worker.process.kill()
+            worker.process.wait(30)
+            with pytest.raises(openai.InternalServerError, match="--sandbox-url") as unavailable:
+                client.containers.files.content.retrieve(file.id, container_id=container.id)
+            assert (unavailable.value.status_code, unavailable.value.code) == (503, "sandbox_unavailable")
+            assert client.containers.retrieve(container.id).status == "running"
 
 
 @pytest.mark.anyio

@@ -14,7 +14,7 @@ import pytest
 from antiphon.sandbox.base import PrintedText
 from tests.support.sandboxes import LEVELS, LIMITS, find_processes, find_python, make_pool, run_worker
 
-MARK = "86399.125"  # seconds that a program in a container sleeps: no other process has this argument
+MARK = f"86399.{os.getpid()}"  # seconds that a program in a container sleeps: no other process has this argument
 BUSY = f"import subprocess\nsubprocess.Popen(['sleep', '{MARK}'])\nprint('running')\nwhile True: pass"
 SERVER = f"""
 import asyncio, sys

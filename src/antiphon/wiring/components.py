@@ -12,7 +12,7 @@ from antiphon.egress import EgressClient
 from antiphon.engines.base import Engine
 from antiphon.offload import BackgroundTasks
 from antiphon.protocol.decoding.part_cache import PartCache
-from antiphon.sandbox.local import LocalSandbox, make_sandbox_settings
+from antiphon.sandbox.factory import make_sandbox
 from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.load_monitor import LoadMonitor, find_store_folder
 from antiphon.service.access.shared_rate_limits import make_rate_limits
@@ -144,7 +144,7 @@ class ServerComponents:
         self.store_files = StoreFiles(self.store, self.ingestion, config.vectors)
 
     def _build_containers(self, config: Config) -> None:
-        self.sandbox = LocalSandbox(make_sandbox_settings(config))
+        self.sandbox = make_sandbox(config)
         store_enabled = not config.storage.disable_store
         self.live_containers = LiveContainers(self.store, self.files, self.sandbox, config.tools, store_enabled)
         self.container_sweeper = ContainerSweeper(self.live_containers)
