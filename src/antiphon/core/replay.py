@@ -125,7 +125,7 @@ class _PackedDone(Struct, frozen=True, array_like=True, tag="z"):
 
     key: int
     output_index: int
-    told: str = ""  # what the model read of it, if the item lacks it
+    model_text: str = ""  # what the model read of it, if the item lacks it
 
 
 _PackedEntry = LogEntry | _PackedDeltas | _PackedDone
@@ -159,9 +159,9 @@ def unpack(packed: bytes, body: bytes) -> list[LogEntry]:
 
 def read_code_outputs(packed: bytes, body: bytes) -> dict[str, ToolOutputContent]:
     """Return what the model was told of code, by item id, where the items lack it. Raises UnreadableLog."""
-    told = [entry for entry in _unpack_entries(packed, body) if isinstance(entry, _PackedDone) and entry.told]
-    output = _response_decoder.decode(body).output if told else []
-    return {str(output[entry.output_index].id): entry.told for entry in told}
+    calls = [entry for entry in _unpack_entries(packed, body) if isinstance(entry, _PackedDone) and entry.model_text]
+    output = _response_decoder.decode(body).output if calls else []
+    return {str(output[entry.output_index].id): entry.model_text for entry in calls}
 
 
 def _unpack_entries(packed: bytes, body: bytes) -> list[_PackedEntry]:
@@ -195,8 +195,8 @@ def _drop_results(log: Sequence[Sequence[LogEntry]], response: Response) -> list
             case ServerItemStarted(key=key, item=item):
                 started[key] = next(indexes)
                 return ServerItemStarted(key, initial_view(item))
-            case ServerItemDone(key=key, item=CodeInterpreterCall(outputs=None), model_output=told):
-                return _PackedDone(key, started[key], _join_text(told))
+            case ServerItemDone(key=key, item=CodeInterpreterCall(outputs=None), model_output=content):
+                return _PackedDone(key, started[key], _join_text(content))
             case ServerItemDone(key=key):
                 return _PackedDone(key, started[key])
             case ItemAdded():
@@ -219,6 +219,6 @@ def _restore(entries: list[_PackedEntry], body: bytes) -> Iterator[LogEntry]:
             output = output or _response_decoder.decode(body).output
             item = output[entry.output_index]
             assert is_server_item(item)
-            yield ServerItemDone(entry.key, replace(item, id=UNSET), entry.told)
+            yield ServerItemDone(entry.key, replace(item, id=UNSET), entry.model_text)
         else:
             yield entry

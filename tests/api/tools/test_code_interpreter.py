@@ -247,6 +247,7 @@ async def test_a_container_that_cannot_be_used_is_rejected_before_anything_happe
         ("cntr_0", "container", "container_not_found"),
         (gone, "container", "container_expired"),
         ({"type": "auto", "file_ids": ["file-0"]}, "container.file_ids[0]", "invalid_value"),
+        ({"type": "auto", "file_ids": ["file-0"] * 101}, "container.file_ids", "invalid_value"),
         ({"type": "auto", "memory_limit": "64g"}, "container.memory_limit", "invalid_value"),
         (
             {"type": "auto", "network_policy": {"type": "allowlist", "allowed_domains": ["x.example"]}},

@@ -14,7 +14,7 @@ from antiphon.protocol.types.items import CodeInterpreterCall, CodeLogs, InputIt
 from antiphon.protocol.types.parts import InputFile, InputImage, InputText, MessagePart
 from antiphon.protocol.types.tools import AutoContainer, CodeInterpreterTool, NetworkDisabled
 from antiphon.tools.base import ModelToolCall, ToolResult
-from antiphon.tools.code_interpreter.response_code import FOUND, LOST, OTHER_CONTAINER, ResponseCode
+from antiphon.tools.code_interpreter.response_code import FOUND, LOST, MAX_PREVIOUS, OTHER_CONTAINER, ResponseCode
 from antiphon.tools.code_interpreter.run_output import RESTARTED
 from tests.protocol.decoding.requests import decode_fields
 from tests.tools.code_interpreter.local_containers import PYPLOT, LocalContainers, make_tool, run_containers
@@ -169,6 +169,14 @@ async def test_the_container_of_the_latest_call_that_is_alive_is_used_again(cont
     assert isinstance(item, CodeInterpreterCall)
     assert item.container_id == containers.latest
     assert len(containers.tenants) == 3
+
+
+async def test_a_bounded_number_of_containers_is_tried(containers: LocalContainers) -> None:
+    used = await containers.add()
+    tool = begin(containers)
+    await prepare(tool, past_call(used), *[past_call(f"cntr_of_others_{number}") for number in range(MAX_PREVIOUS)])
+    await run(tool, "1")
+    assert containers.latest != used
 
 
 async def test_a_server_that_takes_over_says_whether_the_container_is_lost(containers: LocalContainers) -> None:

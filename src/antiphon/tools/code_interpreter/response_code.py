@@ -41,9 +41,10 @@ from antiphon.tools.code_interpreter.run_output import RunOutput
 from antiphon.tools.untrusted_text import MAX_ARGUMENT_LENGTH
 
 NAME: Final = "code_interpreter"
+MAX_PREVIOUS = 8  # containers of earlier calls that are tried
 MAX_INPUT_FILES = 20  # of the messages; those of the declaration come on top
 _INCLUDE_OUTPUTS = "code_interpreter_call.outputs"
-# A call waits for those before it, and the container ends each at the operator's deadline: this is never reached first.
+# A call waits for those before it, each of which the container ends at the operator's deadline: this bounds their sum.
 _MAX_SECONDS = 3000.0
 OTHER_CONTAINER = (
     "[This ran in another container than the calls before: that one is lost, with its variables and files.]"
@@ -162,7 +163,7 @@ class ResponseCode(ResponseTool):
 def list_containers(items: Iterable[InputItem]) -> list[str]:
     """Return the containers of the calls among the items, the latest first."""
     used = [item.container_id for item in items if isinstance(item, CodeInterpreterCall)]
-    return [*dict.fromkeys(reversed(used))]
+    return [*dict.fromkeys(reversed(used))][:MAX_PREVIOUS]
 
 
 def list_files(items: Iterable[InputItem]) -> list[str]:

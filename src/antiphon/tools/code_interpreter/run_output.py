@@ -20,6 +20,7 @@ from antiphon.tools.base import WrittenFile
 from antiphon.tools.untrusted_images import make_input_image
 
 MAX_TOLD: Final = 20_000  # characters of printed text that a model reads
+MAX_LISTED_FILES: Final = 50  # that a model is told of
 MAX_INLINE_IMAGE: Final = 4 * 1024 * 1024  # bytes; larger ones are named by the URL of their file
 FILE_MARK: Final = "[cfile_"
 NO_OUTPUT = "[The code has printed nothing.]"
@@ -52,7 +53,8 @@ class RunOutput:
                 self._figures.append(event)
                 self._printed.append([])
             case WrittenFile():
-                self.files.append(event)
+                if event.path.isprintable():  # the name is chosen by code: it must not forge a line, and be valid text
+                    self.files.append(event)
                 if event.is_figure:
                     self._figure_files[len(self._figures) - 1] = event
             case CodeResult():
@@ -80,7 +82,12 @@ class RunOutput:
         restarted = [RESTARTED] if self._result is not None and self._result.restarted else []
         printed = shorten("".join([text for pieces in self._printed for text in pieces]).rstrip("\n"))
         printed = printed.replace(FILE_MARK, "(cfile_")
-        files = [f"[{file.file_id} {'figure' if file.is_figure else f'sandbox:{file.path}'}]" for file in self.files]
+        files = [
+            f"[{file.file_id} {'figure' if file.is_figure else f'sandbox:{file.path}'}]"
+            for file in self.files[:MAX_LISTED_FILES]
+        ]
+        if (count := len(self.files) - MAX_LISTED_FILES) > 0:
+            files.append(f"[{count:,} more files were written.]")
         lines = [self.notice, *restarted, printed or NO_OUTPUT, *self._describe_end()]
         text = "\n".join(filter(None, [*lines, *[SHOWN] * len(self._figures), *files]))
         if not self._figures:
