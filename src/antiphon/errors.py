@@ -87,6 +87,13 @@ class VectorStoreExpired(BadRequest, code="vector_store_expired"):
     """The store was not used for as many days as its creator allowed."""
 
 
+class DeclaredContainerUnknown(BadRequest, code="container_not_found"):
+    """Not 404, as for a container in a path: a field of the request is invalid."""
+
+
+class DeclaredContainerExpired(BadRequest, code="container_expired"): ...
+
+
 class InvalidEncryptedContent(BadRequest, code="invalid_encrypted_content"):
     """Encrypted content that was not encrypted here, or with another key, or for another tenant."""
 
@@ -158,6 +165,10 @@ class UnknownVectorStore(NotFound, code="vector_store_not_found"):
 class UnknownContainer(NotFound, code="container_not_found"): ...
 
 
+class ContainerExpired(NotFound, code="container_expired"):
+    """A container was not used for as long as its creator allowed, or was lost with its sandbox process."""
+
+
 class MethodNotAllowed(AntiphonError, status=405, type="invalid_request_error"):
     """`allow` lists the methods."""
 
@@ -211,7 +222,11 @@ class VectorStoreTimeout(Unavailable, code="vector_store_timeout"):
 
 
 class SandboxUnavailable(Unavailable, code="sandbox_unavailable"):
-    """Code is not run on this server, its kernel offers no sandbox, or the sandbox process fails."""
+    """The sandbox process fails, or a container belongs to the sandbox of another host."""
+
+
+class SandboxDisabled(SandboxUnavailable, status=400, type="invalid_request_error", code="sandbox_disabled"):
+    """Code is not run on this server, or its kernel offers no sandbox. Not 503, which SDKs retry."""
 
 
 # Failures of the server: status 500.

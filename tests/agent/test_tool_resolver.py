@@ -1,9 +1,10 @@
 """`ToolCallResolver`: the name of a call determines its tool, and calls of undeclared tools leave no item."""
 
 import json
+import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from antiphon.agent.tool_resolver import ToolCallResolver, UnservedCall
@@ -149,6 +150,35 @@ def test_the_input_of_a_custom_tool_is_unwrapped_as_it_arrives(text: str, cuts: 
     assert resolved[-1] == CallDone(1)
     assert "".join(delta.text for delta in resolved if isinstance(delta, CallDelta)) == text
     assert all(delta.text for delta in resolved if isinstance(delta, CallDelta))
+
+
+CODE = {"code_interpreter": OfferedTool("code_interpreter", "code_interpreter", recipient="python")}
+
+
+@given(
+    text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
+    name=st.sampled_from(["code_interpreter", "python"]),
+    cuts=CUTS,
+)
+def test_code_is_unwrapped_as_it_arrives_and_gathered(text: str, name: str, cuts: list[int]) -> None:
+    resolver, arguments = ToolCallResolver(CODE), json.dumps({"code": text})
+    deltas: list[Delta] = [CallDelta(0, part) for part in split_at(arguments, cuts)]
+    resolved = resolver.gather(resolver.resolve([CallStarted(0, name), *deltas, CallDone(0)]))
+    assert resolved[0] == CallStarted(0, "code_interpreter", "code_interpreter")
+    assert "".join([delta.text for delta in resolved if isinstance(delta, CallDelta)]) == text
+    assert [call.arguments for call in resolver.server_calls] == [text]
+
+
+@given(text=st.text(alphabet='{}":,\\ codexy\n', max_size=30), cuts=CUTS)
+@example(text='{"code": 1}', cuts=[])
+@example(text='"text".upper()', cuts=[])
+@example(text='{"co', cuts=[1, 2])
+def test_code_that_gpt_oss_writes_without_json_passes_unchanged(text: str, cuts: list[int]) -> None:
+    resolver = ToolCallResolver(CODE)
+    deltas: list[Delta] = [CallDelta(0, part) for part in split_at(text, cuts)]
+    resolved = resolver.resolve([CallStarted(0, "python"), *deltas, CallDone(0)])
+    if not re.match(r'\s*\{\s*"code"\s*:\s*"', text):
+        assert "".join([delta.text for delta in resolved if isinstance(delta, CallDelta)]) == text
 
 
 def test_unexpected_arguments_of_a_custom_tool_pass_unchanged() -> None:

@@ -10,6 +10,7 @@ from antiphon.core.deltas import ServerItem, ServerItemDone, ServerItemStarted, 
 from antiphon.engines.fake import FakeEngine
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.items import (
+    InputItem,
     McpCall,
     McpListTools,
     McpProtocolError,
@@ -61,7 +62,10 @@ class AddTool:
         item = McpCall(server_label="srv", name=call.name, arguments=call.arguments, status="failed", error=error)
         return ToolResult(item=item, model_output=reason)
 
-    async def prepare(self, param: str) -> None: ...
+    async def prepare(self, param: str, history: Sequence[InputItem]) -> None: ...
+
+    async def recover(self, output: Sequence[OutputItem]) -> str:
+        return ""
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         return None
@@ -129,6 +133,12 @@ class ScriptedTurnPolicy:
 
     def recall(self, item: OutputItem, result: ToolOutputContent) -> None:
         self.restored_results.append(result)
+
+    async def recover(self, output: Sequence[OutputItem]) -> dict[str, str]:
+        return {"web_search": "Its window is still open."}
+
+    def make_rewriters(self) -> tuple[Rewriter, ...]:
+        return ()
 
     async def consume_approval(self, call: ModelToolCall) -> None:
         self.consumed_approvals.append(call)

@@ -29,19 +29,27 @@ from antiphon.core.deltas import (
     Delta,
     Progress,
     ReasoningDelta,
+    ServerItem,
     Text,
     ToolOutputContent,
 )
-from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, is_server_item
+from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, is_server_item, make_call_item
 from antiphon.core.emitter.tool_items import added_events, end_events, has_succeeded
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Event
-from antiphon.protocol.types.tools import FileSearchTool, FunctionTool, WebSearchTool
+from antiphon.protocol.types.tools import (
+    CodeInterpreterTool,
+    FileSearchTool,
+    FunctionTool,
+    WebSearchTool,
+)
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import BuiltInTool, ModelToolCall, ResponseTool, ToolResult, ToolServices
 from antiphon.tools.registry import TOOLS
 from tests.egress.hosts import make_egress_client
 from tests.oracles.responses import check_event
+from tests.tools.code_interpreter.local_containers import make_tool as make_code_interpreter
+from tests.tools.code_interpreter.local_containers import run_containers
 from tests.tools.file_search.library import Library, make_hit
 from tests.tools.file_search.library import make_tool as make_file_search
 from tests.tools.web_search.local_web import make_result, run_local_web
@@ -59,6 +67,10 @@ class ToolSetup(Struct, frozen=True, kw_only=True):
     declaration: Declaration
     calls: list[tuple[str, dict[str, Any]]]  # these succeed, in this order
     stall: Callable[[], None]  # makes the local services stop responding
+    argument: str = ""  # the only argument, if it is passed on as text
+
+    def make_call(self, name: str, arguments: dict[str, Any], key: int = 0) -> ModelToolCall:
+        return make_call(name, arguments[self.argument] if self.argument else arguments, key)
 
     def begin(self, *include: str) -> ResponseTool:
         return self.built_in.begin(self.declaration, "tenant", frozenset(include))
@@ -91,8 +103,24 @@ async def open_file_search_setup() -> AsyncIterator[ToolSetup]:
     )
 
 
+@asynccontextmanager
+async def open_code_interpreter_setup() -> AsyncIterator[ToolSetup]:
+    async with run_containers() as containers:
+        yield ToolSetup(
+            built_in=make_code_interpreter(containers),
+            declaration=CodeInterpreterTool(container=await containers.add()),
+            calls=[
+                ("code_interpreter", {"code": "print('otters')"}),
+                ("code_interpreter", {"code": "open('/mnt/data/otters', 'w').write('3')"}),
+            ],
+            stall=containers.running.clear,
+            argument="code",
+        )
+
+
 SetupFactory = Callable[[], AbstractAsyncContextManager[ToolSetup]]
 SETUPS: dict[str, SetupFactory] = {"file_search": open_file_search_setup, "web_search": open_web_search_setup}
+SETUPS["code_interpreter"] = open_code_interpreter_setup
 
 GARBAGE = [
     "",
@@ -152,9 +180,15 @@ def check_result(tool_result: ToolResult) -> None:
     check_events(end_events(tool_result.item, ("item_1", 0)))
 
 
-async def run_calls(tool: ResponseTool, calls: list[tuple[str, dict[str, Any]]]) -> list[ToolResult]:
+def start_item(tool: ResponseTool, call: ModelToolCall) -> ServerItem:
+    """Return the initial item. That of a streamed call is made when the model begins to write it."""
+    return tool.start_item(call) or make_call_item(CallStarted(call.key, call.name, "code_interpreter", "cntr_1"))
+
+
+async def run_calls(tool: ResponseTool, setup: ToolSetup) -> list[ToolResult]:
     return [
-        await tool.run(make_call(name, arguments, key), discard_delta) for key, (name, arguments) in enumerate(calls)
+        await tool.run(setup.make_call(name, arguments, key), discard_delta)
+        for key, (name, arguments) in enumerate(setup.calls)
     ]
 
 
@@ -212,9 +246,8 @@ async def test_a_successful_call_emits_valid_events_from_start_to_end(kind: str)
             async def record_delta(delta: Delta, deltas: list[Delta] = deltas) -> None:
                 deltas.append(delta)
 
-            call = make_call(name, arguments, key)
-            item = tool.start_item(call)
-            assert item is not None
+            call = setup.make_call(name, arguments, key)
+            item = start_item(tool, call)
             check_events(added_events(item, ("item_1", 0)))
             tool_result = await tool.run(call, record_delta)
             assert has_succeeded(tool_result.item)
@@ -234,9 +267,7 @@ async def test_invalid_arguments_result_in_an_error_message_and_valid_items(kind
             for arguments in GARBAGE:
                 tool, call = setup.begin(), make_call(name, arguments)
                 began = time.perf_counter()
-                item = tool.start_item(call)
-                assert item is not None
-                check_events(added_events(item, ("item_1", 0)))
+                check_events(added_events(start_item(tool, call), ("item_1", 0)))
                 try:
                     check_result(await tool.run(call, discard_delta))
                 except AntiphonError as error:
@@ -253,7 +284,7 @@ async def test_the_result_of_a_call_that_was_not_run_contains_the_reason(kind: s
     async with asyncio.timeout(120), SETUPS[kind]() as setup:
         tool = setup.begin()
         for name, arguments in setup.calls:
-            tool_result = tool.make_failed_result(make_call(name, arguments), "The canary died.")
+            tool_result = tool.make_failed_result(setup.make_call(name, arguments), "The canary died.")
             assert not has_succeeded(tool_result.item)
             assert isinstance(tool_result.model_output, str)
             assert "The canary died." in tool_result.model_output
@@ -264,10 +295,10 @@ async def test_a_cancelled_call_ends_at_once_and_leaves_no_tasks(kind: str) -> N
         setup.stall()
         tool = setup.begin()
         before = asyncio.all_tasks()
-        running = asyncio.ensure_future(tool.run(make_call(*setup.calls[0]), discard_delta))
+        running = asyncio.ensure_future(tool.run(setup.make_call(*setup.calls[0]), discard_delta))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(running, 0.3)
-        cancelled = asyncio.ensure_future(tool.run(make_call(*setup.calls[0]), discard_delta))
+        cancelled = asyncio.ensure_future(tool.run(setup.make_call(*setup.calls[0]), discard_delta))
         await asyncio.wait([cancelled], timeout=0.2)
         cancelled.cancel()
         done, _ = await asyncio.wait([cancelled], timeout=20)
@@ -281,16 +312,16 @@ async def test_a_cancelled_call_ends_at_once_and_leaves_no_tasks(kind: str) -> N
 async def test_responses_share_no_tool_state(kind: str) -> None:
     async with asyncio.timeout(120), SETUPS[kind]() as setup:
         first, second = setup.begin(), setup.begin()
-        results = await run_calls(first, setup.calls)
-        assert await run_calls(second, setup.calls) == results
-        side_by_side = await asyncio.gather(*[run_calls(setup.begin(), setup.calls) for _ in range(3)])
+        results = await run_calls(first, setup)
+        assert await run_calls(second, setup) == results
+        side_by_side = await asyncio.gather(*[run_calls(setup.begin(), setup) for _ in range(3)])
         assert side_by_side == [results] * 3
 
 
 async def test_outputs_of_another_server_are_restored_and_invalid_ones_ignored(kind: str) -> None:
     async with asyncio.timeout(120), SETUPS[kind]() as setup:
         first, second = setup.begin(), setup.begin()
-        for tool_result in await run_calls(first, setup.calls):
+        for tool_result in await run_calls(first, setup):
             second.restore_output(tool_result.model_output)
         assert (second.make_rewriter(is_last=True) is None) is (first.make_rewriter(is_last=True) is None)
         garbage: list[ToolOutputContent] = ["", "[", "[1] x\n" * 10_000, "[0] (https://x.example/)\n", "\udcff", []]
@@ -302,7 +333,7 @@ async def test_a_rewriter_leaves_unrelated_deltas_unchanged(kind: str) -> None:
     async with asyncio.timeout(120), SETUPS[kind]() as setup:
         tool = setup.begin()
         assert tool.make_rewriter(is_last=True) is None  # no output yet that could be cited
-        await run_calls(tool, setup.calls)
+        await run_calls(tool, setup)
         rewriter = tool.make_rewriter(is_last=True)
         if rewriter is None:
             return
@@ -325,7 +356,7 @@ async def test_no_secret_of_the_operator_is_exposed(kind: str, caplog: pytest.Lo
     caplog.set_level(logging.DEBUG)
     async with asyncio.timeout(120), SETUPS[kind]() as setup:
         tool = setup.begin("web_search_call.results", "web_search_call.action.sources")
-        output = repr(await run_calls(tool, setup.calls)) + repr(setup.built_in.list_functions(setup.declaration))
+        output = repr(await run_calls(tool, setup)) + repr(setup.built_in.list_functions(setup.declaration))
         for name, _ in setup.calls:
             for arguments in GARBAGE[:18]:
                 output += await _run_to_text(tool.run(make_call(name, arguments), discard_delta))

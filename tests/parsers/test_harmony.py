@@ -143,6 +143,15 @@ def test_an_offered_builtin_tool_is_called_by_the_name_the_model_used() -> None:
     assert made.reasoning_tokens == 0
 
 
+@pytest.mark.parametrize("code", ['{"a": 1,}', "{1, 2}", '"text".upper()', "  x = 1\n", "print('{')"])
+@pytest.mark.shows("D.4")
+def test_code_for_python_passes_unchanged(code: str) -> None:
+    made = HarmonyParser(TokenPrompt(encode_tokens(PROMPTS[0])), ParserOptions(tools={"python": {}}))
+    output = f"<|channel|>analysis to=python code<|message|>{code}<|call|>"
+    deltas = run_parser(made, [Chunk(tokens=(token,)) for token in encode_tokens(output)])
+    assert ("arguments 0", code) in join_deltas(deltas)
+
+
 def test_plain_text_becomes_the_input_of_a_tool_with_one_text_parameter() -> None:
     custom = make_schema("patch")
     custom["function"]["parameters"]["properties"] = {"input": {"type": "string"}}

@@ -48,7 +48,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "transport": [{"endpoints", "websocket"}, {"process"}, {"streaming"}, {"middleware"}, {"http"}],
     "service": [
         {"operations"},
-        {"vector_stores"},
+        {"containers", "vector_stores"},
         {"responses", "completions", "compact", "tokens", "engine_tasks", "conversations", "files"},
         {"runs"},
         {"planning"},
@@ -91,7 +91,10 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"schema_instance"},
         {"tokens"},
     ],
-    "tools": [{"file_search", "mcp", "web_search"}, {"registry", "base", "untrusted_text"}],
+    "tools": [
+        {"code_interpreter", "file_search", "mcp", "web_search"},
+        {"registry", "base", "untrusted_images", "untrusted_text"},
+    ],
     "tools.web_search": [
         {"tool"},
         {"browser"},
@@ -119,7 +122,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "sandbox": [{"local"}, {"connection", "base"}, {"worker"}],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],
     "protocol.types": [
-        {"files", "vector_stores"},
+        {"containers", "files", "vector_stores"},
         {"completions", "chat", "legacy_events", "lists"},
         {"events", "tool_events", "request", "conversation", "response"},
         {"items"},

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 PAGE = ROOT / "docs" / "development" / "request-path.md"
 SOURCE = ROOT / "src" / "antiphon"
 STEP = re.compile(r"^\d+\. `([\w/]+\.py)` `([\w.]+)`", re.MULTILINE)
-MAX_FILES_BEFORE_THE_ENGINE = 82
+MAX_FILES_BEFORE_THE_ENGINE = 80
 BODY = b'{"model":"m","input":"hi","stream":true}'
 
 Function = tuple[str, str]  # file and qualified name
@@ -43,6 +43,7 @@ async def trace_streamed_request() -> list[Function]:
         connection = HttpProtocol(HttpServerSettings(app), ServerState(), {})
         connection.connection_made(transport)  # type: ignore[arg-type]  # has only the methods that are called
         request = make_request("/v1/responses", method="POST", body=BODY)
+        await run_loop_once()  # begins the loops in the background, which are no part of the request
         sys.setprofile(record)
         try:
             connection.data_received(request)

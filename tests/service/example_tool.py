@@ -1,10 +1,10 @@
 """A built-in tool for tests: a file search that always finds the same text."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from antiphon.core.deltas import ServerItem, ToolOutputContent
-from antiphon.protocol.types.items import FileSearchCall
+from antiphon.protocol.types.items import FileSearchCall, InputItem, OutputItem
 from antiphon.protocol.types.tools import FileSearchTool, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import DeltaSink, ModelToolCall, ResponseTool, Rewriter, ToolResult
@@ -63,7 +63,10 @@ class ExampleResponseTool:
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
         return ToolResult(item=FileSearchCall(status="failed", queries=[call.arguments]), model_output=reason)
 
-    async def prepare(self, param: str) -> None: ...
+    async def prepare(self, param: str, history: Sequence[InputItem]) -> None: ...
+
+    async def recover(self, output: Sequence[OutputItem]) -> str:
+        return ""
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         return None

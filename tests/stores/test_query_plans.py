@@ -10,10 +10,11 @@ import apsw
 import pytest
 
 from antiphon.service.access.api_keys import issue
-from antiphon.stores.base import RetentionBounds
+from antiphon.stores.base import PageQuery, RetentionBounds
 from antiphon.stores.sql.store import Store
 from antiphon.stores.sqlite import SqliteStore
-from antiphon.stores.vector_rows import PageQuery, VectorStoreUpdate
+from antiphon.stores.vector_rows import VectorStoreUpdate
+from tests.stores.container_rows import make_container, make_container_file
 from tests.stores.rows import (
     TENANT,
     TTL,
@@ -41,7 +42,7 @@ SHORT_SCANS = re.compile(
 
 
 # Lists of a tenant in the order of an index, and sums for its quotas.
-TENANT_SCANS = re.compile(r"conversations_used|vector_files_queue|vector_stores_\w+|files_digest")
+TENANT_SCANS = re.compile(r"conversations_used|vector_files_queue|vector_stores_\w+|files_digest|containers_created")
 
 
 @contextmanager
@@ -156,7 +157,29 @@ async def run_vector_operations(store: Store, clock: Clock) -> None:
     await store.purge_vector_chunks(100)
 
 
-@pytest.mark.parametrize("run_operations", [run_all_operations, run_vector_operations])
+async def run_container_operations(store: Store, clock: Clock) -> None:
+    row, file = make_container(clock), make_container_file(clock, "a.txt")
+    await store.add_container(TENANT, row, 10)
+    await store.note_container_start(TENANT, row.id)
+    await store.use_container(TENANT, row.id, 10.0)
+    await store.add_container_files(TENANT, row.id, [file])
+    await store.container_file(TENANT, row.id, file.id)
+    await store.find_container_path(TENANT, row.id, file.path)
+    for query in (PageQuery(), PageQuery(after=row.id)):
+        await store.page_containers(TENANT, query)
+        await store.page_containers(TENANT, query, row.name)
+    await store.page_container_files(TENANT, row.id, PageQuery(after=file.id))
+    await store.delete_container_file(TENANT, row.id, file.id)
+    await store.list_running_containers(row.sandbox)
+    await store.list_due_containers(row.sandbox)
+    await store.delete_container(TENANT, row.id)
+    await store.end_container(TENANT, row.id)
+    await store.add_container(TENANT, row, 10)
+    clock.now += 86_400
+    assert await store.purge_containers(60.0) == 1
+
+
+@pytest.mark.parametrize("run_operations", [run_all_operations, run_vector_operations, run_container_operations])
 async def test_no_statement_scans_all_rows(
     run_operations: Callable[[Store, Clock], Awaitable[None]], tmp_path: Path
 ) -> None:

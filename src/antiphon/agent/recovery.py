@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from antiphon.core import deltas
 from antiphon.core.emitter.event_log import LogEntry, RunStarted
+from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, make_call_item
 from antiphon.core.prompt import TokenCounts
 from antiphon.protocol.types.items import Compaction, McpApprovalRequest, McpCall, McpListTools, McpProtocolError
 from antiphon.tools.base import ToolResult
@@ -50,7 +51,7 @@ class Checkpoint(Struct):
             case deltas.ItemAdded(item=item):
                 self.approval_requested = self.approval_requested or isinstance(item, McpApprovalRequest)
                 self.is_mid_turn = self.is_mid_turn or isinstance(item, deltas.ClientItem)
-            case deltas.CallStarted(kind="mcp"):
+            case deltas.CallStarted(kind="mcp" | "code_interpreter"):
                 self._start_call(entry)
             case deltas.CallDelta(key=key, text=text) if key in self._arguments:
                 self._arguments[key].append(text)
@@ -60,14 +61,12 @@ class Checkpoint(Struct):
     def join_arguments(self) -> None:
         """Complete the calls that had not ended by their arguments."""
         for key, pieces in self._arguments.items():
-            if isinstance(item := self.open_items.get(key), McpCall):
-                item.arguments = "".join(pieces)
+            if (item := self.open_items.get(key)) is not None and (field := SERVER_ITEM_KINDS[type(item)].streamed):
+                setattr(item, field.field, "".join(pieces))
 
     def _start_call(self, call: deltas.CallStarted) -> None:
         """Note a call that the model made, or that the server started because a client approved it."""
-        self.open_items[call.key] = McpCall(
-            server_label=call.namespace or "", name=call.name, arguments="", approval_request_id=call.approval
-        )
+        self.open_items[call.key] = make_call_item(call)
         self._arguments[call.key] = []
         self.call_count += 1
         self.is_mid_turn = self.is_mid_turn or call.approval is None

@@ -32,7 +32,7 @@ from antiphon.core.prompt import TokenCounts
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.events import Event
-from antiphon.tools.base import ModelToolCall, ResponseTool, ToolResult
+from antiphon.tools.base import ModelToolCall, ResponseTool, Rewriter, ToolResult
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,11 @@ TOO_MANY_CALLS = "This was not run: the response has made as many tool calls as 
 INTERRUPTED = (
     "The server was restarted while this ran. It is not known whether it took effect, and it is not run again."
 )
+
+
+def find_tool_kind(item: it.OutputItem) -> str:
+    """Return the kind of the built-in tool that an item of the server is from."""
+    return str(item.__struct_config__.tag).removesuffix("_call")
 
 
 class ToolLoopLimits(Struct, frozen=True, kw_only=True):
@@ -90,6 +95,15 @@ class TurnPolicy(Protocol):
 
     def recall(self, item: it.OutputItem, result: ToolOutputContent) -> None:
         """Restore the result of a call that another server ran for this response and that the model has seen."""
+
+    async def recover(self, output: Sequence[it.OutputItem]) -> Mapping[str, str]:
+        """Let the tools continue a response that another server began, after its results were recalled.
+
+        Returns what the model is told about interrupted calls, by the kind of their tool.
+        """
+
+    def make_rewriters(self) -> tuple[Rewriter, ...]:
+        """Return what rewrites the output of the next turn."""
 
     async def consume_approval(self, call: ModelToolCall) -> None:
         """Consume the approval of a call, once, just before it runs. Raises the client's error if it may not run."""
@@ -193,8 +207,10 @@ class ToolLoop:
         for output_item in self._emitter.response.output:
             if (result := self._results.get(str(output_item.id))) is not None:
                 self._policy.recall(output_item, result)
+        notes = await self._policy.recover(self._emitter.response.output)
         for key, item in checkpoint.open_items.items():
-            await self._finish_item(key, abandon_item(item, INTERRUPTED))
+            reason = f"{INTERRUPTED} {notes.get(find_tool_kind(item), '')}".rstrip()
+            await self._finish_item(key, abandon_item(item, reason))
         if any(isinstance(item, it.McpListTools) for item in checkpoint.open_items.values()):
             for step in self._policy.steps:
                 await step(self)  # listing tools has no side effects
@@ -264,7 +280,7 @@ class ToolLoop:
     def _start_turn(self, call: ModelCall) -> ModelCall:
         call.resolver.first_key = self._next_key
         self._turns_started += 1
-        return call
+        return replace(call, rewriters=self._policy.make_rewriters())
 
     # ---- server tool calls
 

@@ -4,17 +4,26 @@ A call of a tool that nobody serves leaves no item, since a client could neither
 in `unserved`, so that a retry can answer it with an error. Calls after the first are dropped where parallel calls are
 not allowed. All other deltas pass unchanged.
 
-Calls that the server runs are gathered (`server_calls`) from the deltas that pass the output gate. Of these only the
-arguments of MCP calls are streamed, and not of calls that the client has to approve first. Calls of the client's own
-tools (a shell, a patch) are gathered too and emitted as one item when they are complete.
+Calls that the server runs are gathered (`server_calls`) from the deltas that pass the output gate. Of these only code
+and the arguments of MCP calls are streamed, and not of calls that the client has to approve first. Calls of the
+client's own tools (a shell, a patch) are gathered too and emitted as one item when they are complete.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ItemAdded, ReasoningDelta, Refusal, Text
+from antiphon.core.deltas import (
+    CallDelta,
+    CallDone,
+    CallKind,
+    CallStarted,
+    Delta,
+    ItemAdded,
+    ReasoningDelta,
+    Refusal,
+    Text,
+)
 from antiphon.parsers.partial_json import StringPropertyReader
 from antiphon.render.tools.client_calls import build_client_item, build_truncated_item
 from antiphon.render.tools.client_tools import CLIENT_KINDS, CONTAINER_EXEC
@@ -23,7 +32,9 @@ from antiphon.tools.base import ModelToolCall
 
 _CALLS = frozenset({CallStarted, CallDelta, CallDone})
 _CLIENT_RUN_KINDS = frozenset({"function", "custom"}) | CLIENT_KINDS
-_KINDS: dict[str, Literal["function", "custom", "mcp"]] = {"function": "function", "custom": "custom", "mcp": "mcp"}
+_KINDS: dict[str, CallKind] = {"custom": "custom", "mcp": "mcp", "code_interpreter": "code_interpreter"}
+_STREAMED_KINDS = frozenset({"mcp", "code_interpreter"})  # of calls that the server runs
+_TEXT_ARGUMENTS = {"custom": "input", "code_interpreter": "code"}  # the only argument, which is passed on as text
 
 
 class ServerToolCall(Struct, eq=False):
@@ -62,7 +73,7 @@ class ToolCallResolver(Struct, eq=False):
     unserved: dict[int, UnservedCall] = {}  # by key
     has_reasoning: bool = False
     has_answer: bool = False  # the last output besides reasoning is text or a call that somebody serves
-    # calls that pass; the input of a custom call is unwrapped from its JSON
+    # calls that pass; the input of a custom call and code are unwrapped from their JSON
     _inputs: dict[int, StringPropertyReader | None] = {}
     _gathered_offers: dict[int, OfferedTool] = {}  # calls that are gathered, by key
     _gathered_calls: dict[int, ServerToolCall] = {}
@@ -138,7 +149,7 @@ class ToolCallResolver(Struct, eq=False):
         if completes and call.offer.kind in CLIENT_KINDS:
             return (ItemAdded(build_client_item(call.offer.kind, call.arguments)),)
         # the arguments of other calls are not emitted piece by piece
-        return (delta,) if call.offer.kind == "mcp" and not call.offer.approval else ()
+        return (delta,) if call.offer.kind in _STREAMED_KINDS and not call.offer.approval else ()
 
     def _get_call(self, key: int) -> ServerToolCall:
         if key not in self._gathered_calls:
@@ -169,7 +180,9 @@ class ToolCallResolver(Struct, eq=False):
         if self._inputs and not self._parallel:
             return
         self.has_answer = True
-        self._inputs[key] = StringPropertyReader("input") if offer.kind == "custom" else None
+        argument = _TEXT_ARGUMENTS.get(offer.kind)
+        # gpt-oss addresses a tool without functions, such as python, by its recipient and writes no JSON
+        self._inputs[key] = None if argument is None else StringPropertyReader(argument, name == offer.recipient)
         if offer.kind in _CLIENT_RUN_KINDS:
             self.client_call_count += 1
         if offer.kind not in ("function", "custom"):

@@ -367,18 +367,23 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     ] = 60.0
     sandbox: Annotated[
         SandboxLevel,
-        "How a code interpreter, which is not implemented yet, will confine code; only the doctor uses it today (see"
-        " sandbox): namespaces, landlock, the stronger of those that this host allows (auto), or none.",
+        "How code in containers is confined (see sandbox): by namespaces, by landlock, by the stronger of those that "
+        "this host allows (auto), or none, which means that no code is run.",
     ] = "auto"
     sandbox_python: Annotated[
         Name | None,
-        "Interpreter that runs this code, CPython 3.11 or newer, with the packages that it may import.",
+        "Interpreter that runs code in containers, CPython 3.11 or newer, with the packages that it may import.",
         "the server's",
     ] = None
     sandbox_folder: Annotated[
         Path | None, "Folder for the files of containers, which are deleted with them.", "the system's temporary folder"
     ] = None
     sandbox_max_containers: Annotated[Count, "Maximum number of containers on this host."] = 64
+    containers_max_entries: Annotated[Count, "Maximum number of containers per tenant that have not expired."] = 20
+    container_max_memory: Annotated[
+        Literal["1g", "4g", "16g", "64g"], "Largest memory_limit that a request may choose for a container."
+    ] = "1g"
+    code_seconds: Annotated[Seconds, "Seconds after which a call of code in a container is stopped."] = 120.0
     wait_for_tool_outputs: Annotated[
         bool, "Let streamed and background responses wait for client tool outputs without being requested to."
     ] = False

@@ -6,7 +6,7 @@ that item and opens its own; Break closes it as well. Calls are identified by a 
 A client call (function, custom) ends with CallDone. A call of a tool that models do not know natively (a shell, a
 patch) is emitted as one `ItemAdded` once it is complete. A call that the server runs stays open until `ServerItemDone`:
 
-    mcp                       CallStarted ── CallDelta* ── CallDone ──┐
+    mcp, code interpreter     CallStarted ── CallDelta* ── CallDone ──┐
     searches, lists, …        ServerItemStarted ──────────────────────┴── Progress* ── ServerItemDone
 """
 
@@ -18,7 +18,7 @@ from antiphon.core.prompt import TokenCounts
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import Annotation, InputImage, InputText, Logprob
 
-CallKind = Literal["function", "custom", "mcp"]
+CallKind = Literal["function", "custom", "mcp", "code_interpreter"]
 _HostedToolCall = it.WebSearchCall | it.FileSearchCall | it.CodeInterpreterCall | it.ImageGenerationCall
 ServerItem = it.McpCall | it.McpListTools | _HostedToolCall | it.Compaction
 ClientItem = it.ShellCall | it.LocalShellCall | it.ApplyPatchCall | it.ToolSearchCall
@@ -79,8 +79,9 @@ class CallStarted(Struct, frozen=True, array_like=True, tag="c"):
     key: int
     name: str
     kind: CallKind = "function"
-    namespace: str | None = None  # for an MCP call: the server label
+    namespace: str | None = None  # for an MCP call: the server label; for code: the container
     approval: str | None = None  # id of the approval request that the client granted
+    lists_outputs: bool = False  # of code: the client has included them
 
 
 class CallDelta(Struct, frozen=True, gc=False, array_like=True, tag="d"):

@@ -110,7 +110,8 @@ class HarmonyMessages:
         self._target, self._has_content = target, False
         if target.kind == "call":
             self._call_count += 1
-            self._arguments = CallArguments(self._tools.get(target.name))
+            # a tool without functions, such as python, has no schema: its text is not JSON
+            self._arguments = CallArguments(self._tools.get(target.name) or None)
             out.append(CallStarted(self._call_count - 1, target.name))
 
     def add_text(self, text: str, logprobs: Sequence[Logprob], out: list[Delta]) -> None:

@@ -5,7 +5,7 @@
       └──anything else──▶ VERBATIM
 
 A string alone counts as the property. Input that is not such an object is delivered unchanged, so that no tool input of
-a model is lost.
+a model is lost. For tools that take plain text (`is_text`), everything that does not begin as such an object is text.
 """
 
 import json
@@ -29,9 +29,11 @@ class PropertyState(Enum):
 class StringPropertyReader:
     """Decodes the value of the property `name` incrementally."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, is_text: bool = False) -> None:
         self._name = name
-        self._head = re.compile(rf'(?:\{{[ \t\n\r]*"{name}"[ \t\n\r]*:[ \t\n\r]*)?"')
+        self._is_text = is_text
+        optional = "" if is_text else "?"
+        self._head = re.compile(rf'(?:\{{[ \t\n\r]*"{name}"[ \t\n\r]*:[ \t\n\r]*){optional}"')
         self._state = PropertyState.HEAD
         self._held: list[str] = []  # complete input until the property is found
         self._string = JsonStringRepair()
@@ -51,19 +53,23 @@ class StringPropertyReader:
     def finish(self) -> str:
         """Return the remaining text: a complete object without the property as it is, a truncated one not at all."""
         if raw := "".join(self._held).lstrip(WHITESPACE):
-            return self._read_object(raw)
+            return "".join(self._held) if self._is_text else self._read_object(raw)
         return REPLACEMENT_CHARACTER if self._decoder.is_waiting else ""
 
     def _read_head(self) -> str:
         raw = "".join(self._held)
         begin = skip_whitespace(raw, 0)
-        if (found := self._head.match(raw, begin)) is None and raw[begin] == "{":
+        if (found := self._head.match(raw, begin)) is None and self._may_begin(raw[begin:]):
             if len(raw) - begin > MAX_HEAD_LENGTH:
                 self._state = PropertyState.OBJECT
             return ""
         self._held.clear()
         self._state = PropertyState.VERBATIM if found is None else PropertyState.INSIDE
         return raw if found is None else self._read_value(raw, found.end())
+
+    def _may_begin(self, raw: str) -> bool:
+        """Whether the property may still follow."""
+        return f'{{"{self._name}":"'.startswith("".join(raw.split())) if self._is_text else raw[0] == "{"
 
     def _read_value(self, text: str, position: int) -> str:
         """Decode the string. Escapes that are not valid JSON are passed unchanged."""

@@ -25,6 +25,8 @@ ServerCall = it.FileSearchCall | it.WebSearchCall | it.CodeInterpreterCall | it.
 OutputContent = str | Sequence[MessagePart]
 
 TOOLS_FOUND: Final = "These tools can be called now:"
+CODE_OUTPUT_GONE: Final = "[The output of this code is not shown again.]"
+FIGURE_SHOWN: Final = "[A figure was shown to the user.]"
 NO_TOOLS_FOUND: Final = "No tools were found."
 
 
@@ -96,14 +98,21 @@ def render_server_call(item: ServerCall, offered: OfferedTools, call_id: str) ->
                 [item.status, *results]
             )
         case it.CodeInterpreterCall():
-            outputs = [out.logs if isinstance(out, it.CodeLogs) else f"[image {out.url}]" for out in item.outputs or ()]
-            return RenderedCall(call_id, "code_interpreter", _to_json({"code": item.code or ""})), "\n".join(outputs)
+            outputs = [*map(_render_code_output, item.outputs or ())]
+            call = RenderedCall(call_id, "code_interpreter", _to_json({"code": item.code or ""}))
+            return call, CODE_OUTPUT_GONE if item.outputs is None else "\n".join(outputs) or item.status or ""
         case it.ImageGenerationCall():
             prompt = "" if item.revised_prompt is UNSET else item.revised_prompt
             text = "An image was made." if item.result else "No image was made."
             return RenderedCall(call_id, "image_generation", _to_json({"prompt": prompt})), text
         case _:
             assert_never(item)
+
+
+def _render_code_output(output: it.CodeLogs | it.CodeImage) -> str:
+    if isinstance(output, it.CodeLogs):
+        return output.logs
+    return FIGURE_SHOWN if output.url.startswith("data:") else f"[image {output.url}]"
 
 
 def _web_search_call(item: it.WebSearchCall) -> tuple[str, dict[str, str]]:

@@ -72,6 +72,8 @@ class SandboxStatus(Struct, frozen=True, kw_only=True):
 class CodeSandbox(Protocol):
     """Containers with files and a Python kernel each. All methods raise AntiphonError, within a deadline."""
 
+    name: str  # that no sandbox with other containers has
+
     async def start(self, container_id: str, limits: ContainerLimits) -> None:
         """Make a container. Raises Busy if there are too many."""
 

@@ -7,6 +7,7 @@ has disconnected.
 import asyncio
 import codecs
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from msgspec import Struct
 
 from antiphon.config import Config
 from antiphon.config.areas import SandboxLevel
-from antiphon.errors import SandboxUnavailable
+from antiphon.errors import SandboxDisabled, SandboxUnavailable
 from antiphon.sandbox.base import (
     CodeEvent,
     CodeResult,
@@ -71,7 +72,9 @@ class LocalSandbox:
     def __init__(self, settings: SandboxSettings) -> None:
         self.settings = settings
         self.folder = settings.folder / sha256(repr(settings).encode()).hexdigest()[:12]
+        self.name = f"{socket.gethostname()}:{self.folder}"
         self._connection: SandboxConnection | None = None
+        self._disabled: SandboxDisabled | None = None  # why the last start failed, if the host was the reason
         self._connected_at = 0.0
         self._failures = 0
         self._not_before = 0.0
@@ -165,10 +168,13 @@ class LocalSandbox:
                 self._note_failure(is_stable=time.monotonic() - self._connected_at > _STABLE_SECONDS)
                 await self.close()
             if (pause := self._not_before - time.monotonic()) > 0:
+                if self._disabled is not None:
+                    raise SandboxDisabled(self._disabled.message)
                 raise SandboxUnavailable("The sandbox has failed and is being restarted.", retry_after=pause)
             try:
                 self._connection = await self._open()
-            except SandboxUnavailable:
+            except SandboxUnavailable as error:
+                self._disabled = error if isinstance(error, SandboxDisabled) else None
                 self._note_failure(is_stable=False)
                 raise
             self._connected_at = time.monotonic()
@@ -197,9 +203,9 @@ class LocalSandbox:
 
     def _check_platform(self) -> None:
         if self.settings.level == "none":
-            raise SandboxUnavailable("Code is not run on this server (--sandbox none).")
+            raise SandboxDisabled("Code is not run on this server (--sandbox none).")
         if sys.platform != "linux" or machine() not in _MACHINES:
-            raise SandboxUnavailable("Code can be run on Linux only, on x86-64 or aarch64.")
+            raise SandboxDisabled("Code can be run on Linux only, on x86-64 or aarch64 (--sandbox).")
 
     async def _join_or_start(self) -> tuple[SandboxConnection, str]:
         """Connect to the sandbox process, and start it until it serves: one that just ends still has the folder."""
@@ -249,7 +255,7 @@ class LocalSandbox:
             reason = (await asyncio.to_thread(process.stderr.read, 4096)).decode(errors="replace").strip()
         if reason:
             last = reason.rpartition("\n")[2]
-            raise SandboxUnavailable(f"There is no sandbox on this host: {last}")
+            raise SandboxDisabled(f"There is no sandbox on this host (--sandbox {self.settings.level}): {last}")
 
 
 async def _read_status(connection: SandboxConnection) -> SandboxStatus:

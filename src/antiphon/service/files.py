@@ -42,7 +42,7 @@ class Files:
     async def write(self, pieces: AsyncIterator[bytes], max_bytes: int) -> StoredContent:
         """Write content while it arrives. Raises BodyTooLarge above `max_bytes`."""
         check_store_enabled(self._store_enabled)
-        key, meter = new_dashed_id("file"), _ContentMeter(pieces, max_bytes)
+        key, meter = new_dashed_id("file"), ContentMeter(pieces, max_bytes)
         await self._contents.write(key, meter.measure())
         return StoredContent(key, meter.size, meter.sha256.digest())
 
@@ -191,7 +191,7 @@ class Files:
         )
 
 
-class _ContentMeter:
+class ContentMeter:
     """Counts and hashes content that passes through `measure`."""
 
     def __init__(self, pieces: AsyncIterator[bytes], max_bytes: int) -> None:

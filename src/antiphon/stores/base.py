@@ -10,6 +10,7 @@ T = TypeVar("T")
 RowStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 RUNNING_STATUSES: tuple[RowStatus, ...] = ("queued", "in_progress")
 UploadStatus = Literal["pending", "completed", "cancelled"]
+ContainerState = Literal["starting", "running", "ended"]
 
 
 class OwnershipLost(Exception):
@@ -117,6 +118,15 @@ class ConversationRow(Struct, frozen=True):
     metadata: dict[str, str]
 
 
+class PageQuery(Struct, frozen=True, kw_only=True):
+    """A page of a list that is ordered by creation time."""
+
+    after: str | None = None
+    before: str | None = None
+    limit: int = 20
+    descending: bool = True
+
+
 class FileRow(Struct, frozen=True, kw_only=True):
     """A file of a client, with its columns in the order in which they are selected."""
 
@@ -142,6 +152,30 @@ class UploadRow(Struct, frozen=True, kw_only=True):
     purpose: str
     lifetime: int | None  # seconds until the file expires
     file: str | None = None  # the id of the file, once it is complete
+
+
+class ContainerRow(Struct, frozen=True, kw_only=True):
+    """A container in which code runs, with its columns in the order in which they are selected."""
+
+    id: str
+    created: float
+    name: str
+    memory: str  # as requested: 1g, 4g, 16g, 64g
+    minutes: int  # without use, after which it expires
+    last_active: float
+    expires: float
+    sandbox: str  # name of the sandbox that has it
+    state: ContainerState = "starting"  # ended: it has expired, or was lost with its sandbox
+
+
+class ContainerFileRow(Struct, frozen=True, kw_only=True):
+    """A file of a container, with its columns in the order in which they are selected."""
+
+    id: str
+    created: float
+    size: int  # in bytes
+    path: str  # below /mnt/data
+    source: str  # user or assistant
 
 
 class FileQuota(Struct, frozen=True):

@@ -151,12 +151,3 @@ class FoundChunk(NamedTuple):
     chunk: int
     file: str
     score: float  # of the text index; greater is better
-
-
-class PageQuery(Struct, frozen=True, kw_only=True):
-    """A page of a list that is ordered by creation time."""
-
-    after: str | None = None
-    before: str | None = None
-    limit: int = 20
-    descending: bool = True

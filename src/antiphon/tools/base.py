@@ -8,7 +8,7 @@ error and the response continues, so tools need no catch-all of their own. Data 
 so is the call.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -17,8 +17,10 @@ from antiphon.config import Config
 from antiphon.core.deltas import Delta, ServerItem, ToolOutputContent
 from antiphon.core.file_search import SearchHit, SearchRequest
 from antiphon.egress import EgressClient
-from antiphon.protocol.types.tools import FunctionTool
+from antiphon.protocol.types.items import InputItem, OutputItem
+from antiphon.protocol.types.tools import AutoContainer, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
+from antiphon.sandbox.base import CodeEvent
 
 DeltaSink = Callable[[Delta], Awaitable[None]]  # receives Progress and other deltas while the tool runs
 WaitStep = Callable[[], Awaitable[None]]  # returns when the model may be called, or raises the error of the response
@@ -37,12 +39,52 @@ class SearchBackend(Protocol):
         """Return the best hits, best first."""
 
 
+class WrittenFile(Struct, frozen=True, kw_only=True):
+    """A file of a container that code has written, which clients retrieve from /v1/containers by its id."""
+
+    file_id: str  # cfile_…; it stays the same when the file is changed
+    container_id: str
+    path: str  # /mnt/data/…
+    size: int  # in bytes
+    is_figure: bool = False  # the file of the Figure that was yielded before it
+
+    @property
+    def filename(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+class CodeContainers(Protocol):
+    """The containers of tenants, in which code is run. All methods raise AntiphonError, within a deadline.
+
+    A container that does not exist is an UnknownContainer, one that has expired a ContainerExpired. A container that
+    was lost with the sandbox process that it belonged to has expired too.
+    """
+
+    async def check(self, tenant: str, wanted: str | AutoContainer, param: str) -> None:
+        """Raise what `resolve` would raise for this declaration, which is at `param`, and make nothing."""
+
+    async def resolve(self, tenant: str, wanted: str | AutoContainer, previous: Sequence[str], param: str) -> str:
+        """Return the id of the container that a declaration means, which is in use from now on.
+
+        That is the container that it names. If it names none, it is the first of `previous`, the containers of earlier
+        calls, that is alive and has the memory that is wanted, or a new one. The files of the declaration are in it.
+        """
+
+    def run(self, tenant: str, container_id: str, code: str) -> AsyncGenerator[CodeEvent | WrittenFile, None]:
+        """Run code after earlier calls of the container, until the operator's deadline; closing it interrupts the code.
+
+        Each Figure is followed by its file, unless there was no room for it. The other files that the code has created
+        or changed come before the last event, which is the CodeResult.
+        """
+
+
 class ToolServices(Struct, frozen=True, kw_only=True):
     """Services of the server that tools use."""
 
     config: Config
     egress: EgressClient
     search: SearchBackend | None = None  # None: there are no vector stores
+    containers: CodeContainers | None = None  # None: code is not run on this server
 
 
 class ModelToolCall(Struct, frozen=True, kw_only=True):
@@ -66,6 +108,8 @@ class ToolResult(Struct, frozen=True, kw_only=True):
 class Rewriter(Protocol):
     """Rewrites the output of a model: citation markers become annotations. One per turn."""
 
+    reads_marks: bool  # it removes citation markers from the text
+
     def feed(self, deltas: Sequence[Delta]) -> list[Delta]: ...
 
     def finish(self) -> list[Delta]:
@@ -80,7 +124,7 @@ class ResponseTool(Protocol):
         """Maximum duration of a call, in seconds."""
 
     def start_item(self, call: ModelToolCall) -> ServerItem | None:
-        """Return the initial item of a call with complete arguments; None if the arguments are streamed (MCP)."""
+        """Return the initial item of a call with complete arguments; None if they are streamed (MCP, code)."""
         return None
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
@@ -89,16 +133,25 @@ class ResponseTool(Protocol):
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
         """Return the result of a call that was not run, or whose outcome is unknown."""
 
-    async def prepare(self, param: str) -> WaitStep | None:
+    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
         """Check what the declaration refers to before anything is written; `param` is its position in the request.
 
-        Returns the step that the response waits for before the model is called; None if there is none.
+        `history`: the items before the output of the response. Returns the step that the response waits for before the
+        model is called; None if there is none.
         """
         return None
 
     def restore_output(self, output: ToolOutputContent) -> None:
         """Restore the output of a call that another server ran, so that later output is consistent with it."""
         return
+
+    async def recover(self, output: Sequence[OutputItem]) -> str:
+        """Continue a response that another server began, after its outputs were restored.
+
+        `output` has all items of the response. Returns what the model is told about this tool's calls that were
+        running, besides that they were interrupted.
+        """
+        return ""
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         """Return a rewriter for the next turn of the model; None if the output is not changed.

@@ -1,10 +1,12 @@
 """Registry of the built-in tools. An entry makes a tool available and adds it to the contract tests.
 
 Each class is constructed with the services of the server: `WebSearch(services)`. The output of a model passes the tools
-in this order: a citation of a file has the file's name, and every other marker belongs to web_search.
+in this order: a citation of a file has the file's name, and every other marker belongs to web_search. The code
+interpreter cites by positions in the text, from which the others have removed their markers.
 """
 
 TOOLS: dict[str, str] = {
     "file_search": "antiphon.tools.file_search.tool:FileSearch",
     "web_search": "antiphon.tools.web_search.tool:WebSearch",
+    "code_interpreter": "antiphon.tools.code_interpreter.tool:CodeInterpreter",
 }

@@ -22,6 +22,7 @@ from antiphon.stores.registry import make_live_log, make_store
 from antiphon.stores.sql.store import Store
 from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
 from antiphon.transport.endpoints.chat import CompletionsEndpoint
+from antiphon.transport.endpoints.containers import ContainersEndpoint
 from antiphon.transport.endpoints.conversations import ConversationsEndpoint
 from antiphon.transport.endpoints.engine_tasks import EngineTasksEndpoint
 from antiphon.transport.endpoints.files import FilesEndpoint
@@ -131,6 +132,7 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
         FilesEndpoint(components.files, limits),
         VectorStoresEndpoint(components.vector_stores, limits),
         StoreFilesEndpoint(components.store_files, limits),
+        ContainersEndpoint(components.containers, limits),
         CapabilitiesEndpoint(components.models, components.toolkit, components.request_policy.compat),
     )
     return [*routes, *engine_tasks.passthrough_routes()]

@@ -12,6 +12,7 @@ from antiphon.egress import EgressClient
 from antiphon.engines.base import Engine
 from antiphon.offload import BackgroundTasks
 from antiphon.protocol.decoding.part_cache import PartCache
+from antiphon.sandbox.local import LocalSandbox, make_sandbox_settings
 from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.load_monitor import LoadMonitor, find_store_folder
 from antiphon.service.access.shared_rate_limits import make_rate_limits
@@ -19,6 +20,10 @@ from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.attachments.text_extraction import ExtractionBounds, TextExtractor
 from antiphon.service.compact import Compactions
 from antiphon.service.completions import Completions
+from antiphon.service.containers.code_runner import CodeRunner
+from antiphon.service.containers.containers import Containers
+from antiphon.service.containers.live_containers import LiveContainers
+from antiphon.service.containers.sweeper import ContainerSweeper
 from antiphon.service.engine_tasks import EngineTasks
 from antiphon.service.files import Files
 from antiphon.service.keyring import Keyring, new_key
@@ -104,6 +109,7 @@ class ServerComponents:
         self.files = Files(store, self.contents, quota, not storage.disable_store)
         self.engine_tasks = EngineTasks(self.models, config.inference.run_timeout)
         self._build_vector_search(config)
+        self._build_containers(config)
         attachments = Attachments(self.egress, config.limits, config.tools.egress_timeout, self.files.load)
         self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits)
         self.models.on_queued = runs.unread.make_room
@@ -111,7 +117,8 @@ class ServerComponents:
         mcp = McpClient(make_mcp_settings(config, lambda: self.api_keys.required), self.egress)
         approvals = Approvals(store, config.storage.store_ttl)
         search = None if storage.disable_store else self.vector_search
-        services = ToolServices(config=config, egress=self.egress, search=search)
+        runner = self.code_runner if self.live_containers.is_enabled else None
+        services = ToolServices(config=config, egress=self.egress, search=search, containers=runner)
         self.toolkit = Toolkit(mcp, built_in_tools(services), approvals, self.tool_outputs)
         settings = _planner_settings(config, self.request_policy, self.observability.tracer_factory)
         planner = Planner(self.models, self.history, settings, attachments, self.keyring, self.toolkit)
@@ -135,6 +142,14 @@ class ServerComponents:
         self.reranker = None if rerank_model is None else Reranker(self.engine_tasks, rerank_model)
         self.vector_search = VectorSearch(self.store, embedder, index_bytes, self.reranker)
         self.store_files = StoreFiles(self.store, self.ingestion, config.vectors)
+
+    def _build_containers(self, config: Config) -> None:
+        self.sandbox = LocalSandbox(make_sandbox_settings(config))
+        store_enabled = not config.storage.disable_store
+        self.live_containers = LiveContainers(self.store, self.files, self.sandbox, config.tools, store_enabled)
+        self.container_sweeper = ContainerSweeper(self.live_containers)
+        self.containers = Containers(self.live_containers)
+        self.code_runner = CodeRunner(self.live_containers)
 
     def loads(self) -> dict[str, float]:
         """Return the current load, under the metric names of vLLM that load balancers use."""
@@ -172,6 +187,7 @@ class ServerLifecycle:
             components.keyring.add(await components.store.shared(_REASONING_KEY, new_key()))
         exit_stack.push_async_callback(components.live.close)
         await components.live.open(components.detached_runs.on_notification)
+        exit_stack.push_async_callback(components.sandbox.close)
         exit_stack.push_async_callback(components.toolkit.close)
         exit_stack.push_async_callback(components.engine.close)
         await components.engine.open()
@@ -183,6 +199,7 @@ class ServerLifecycle:
             components.probe,
             components.file_sweeper,
             components.ingestion,
+            components.container_sweeper,
         )
         for one in maintained:
             self._maintenance.start(one.run_forever())

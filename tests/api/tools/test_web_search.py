@@ -215,7 +215,7 @@ async def test_the_tool_is_ignored_and_reported_without_a_search_service() -> No
 async def test_a_tool_that_is_not_served_is_refused_or_reported_as_the_operator_chose(
     policy: str, tool: dict[str, Any], param: str | None
 ) -> None:
-    async with run_api(unserved_tools=policy) as server:
+    async with run_api(unserved_tools=policy, sandbox="none") as server:
         body = {"model": "fake", "input": "hi", "tools": [{"type": "function", "name": "f"}, tool]}
         answer = await server.post("responses", body)
     if param is None:

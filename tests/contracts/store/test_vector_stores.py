@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from antiphon.errors import InvalidValue, StorageLimitReached, UnknownVectorStore, VectorStoreExpired
 from antiphon.ids import new_id
+from antiphon.stores.base import PageQuery
 from antiphon.stores.sql.store import Store
-from antiphon.stores.vector_rows import FileCounts, IndexResult, PageQuery, VectorStoreRow, VectorStoreUpdate
+from antiphon.stores.vector_rows import FileCounts, IndexResult, VectorStoreRow, VectorStoreUpdate
 from tests.contracts.store.test_responses import MALFORMED_IDS
 from tests.stores.rows import TENANT, Clock, make_claim
 from tests.stores.vector_rows import (

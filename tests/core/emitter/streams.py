@@ -21,6 +21,7 @@ from antiphon.core.deltas import (
     Progress,
     ReasoningDelta,
     Refusal,
+    ServerItem,
     ServerItemDone,
     ServerItemStarted,
     Summary,
@@ -41,7 +42,7 @@ from antiphon.ids import ItemIds, Prefix, new_id
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.types.events import Event
-from antiphon.protocol.types.items import McpCall, Phase
+from antiphon.protocol.types.items import CodeInterpreterCall, McpCall, Phase
 from antiphon.protocol.types.parts import (
     Annotation,
     FileCitation,
@@ -278,10 +279,20 @@ class _ServerItemDeltas:
         return []
 
     def _start_call(self, key: int) -> CallStarted:
-        self._open[key], self._arguments[key] = McpCall, ""
+        self._arguments[key] = ""
         self.streaming.add(key)
+        if self._draw(st.booleans()):
+            self._open[key] = CodeInterpreterCall
+            return CallStarted(key, "code_interpreter", "code_interpreter", f"s{key}", None, self._draw(st.booleans()))
+        self._open[key] = McpCall
         self._approval_ids[key] = self._draw(st.sampled_from((None, "mcpr_1")))
         return CallStarted(key, f"t{key}", "mcp", f"s{key}", self._approval_ids[key])
+
+    def _complete_call(self, item: ServerItem, key: int, arguments: str) -> ServerItem:
+        if isinstance(item, CodeInterpreterCall):
+            return replace(item, container_id=f"s{key}", code=arguments)
+        call = make_mcp_call(item, f"s{key}", f"t{key}", arguments)
+        return replace(call, approval_request_id=self._approval_ids[key])
 
     def _start_item(self, key: int) -> ServerItemStarted:
         self._open[key] = kind = self._draw(st.sampled_from(sorted(SERVER_ITEM_KINDS, key=str)))
@@ -293,8 +304,7 @@ class _ServerItemDeltas:
         self.streaming.discard(key)
         item = self._draw(st.sampled_from(SERVER_ITEMS[kind]))
         if key in self._arguments:
-            call = make_mcp_call(item, f"s{key}", f"t{key}", self._arguments.pop(key))
-            item = replace(call, approval_request_id=self._approval_ids[key])
+            item = self._complete_call(item, key, self._arguments.pop(key))
         return ServerItemDone(key, item, self._draw(st.sampled_from(TOOL_OUTPUTS)))
 
 

@@ -25,9 +25,11 @@ from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.prompt import TokenCounts
 from antiphon.core.replay import Replay, decode_entries, encode_entries, reset_response
 from antiphon.errors import EngineFailed
-from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.events import Event, OutputItemAdded, OutputItemDone
 from antiphon.protocol.types.items import (
+    CodeImage,
     CodeInterpreterCall,
+    CodeLogs,
     Compaction,
     CustomToolCall,
     FunctionCall,
@@ -117,6 +119,42 @@ def test_a_server_call_stays_open_while_the_model_emits_text_and_client_calls() 
         "3 content_part.done",
         "3 output_item.done",
     ]
+
+
+@pytest.mark.shows("E.18")
+@pytest.mark.parametrize("outputs", [None, [CodeLogs(logs="2")]], ids=["hidden", "included"])
+def test_code_is_streamed_while_the_model_writes_it(outputs: list[CodeLogs | CodeImage] | None) -> None:
+    start = CallStarted(0, "code_interpreter", "code_interpreter", "cntr_1", None, outputs is not None)
+    item = CodeInterpreterCall(container_id="cntr_2", code="?", status="completed", outputs=outputs)
+    deltas: list[Delta] = [start, CallDelta(0, "1 +"), CallDelta(0, " 1"), CallDone(0), TurnEnded()]
+    events = emit_stream([*deltas, Progress(0, "interpreting"), ServerItemDone(0, item), Text("so")])
+    assert summarise_events(events)[2:11] == [
+        "0 output_item.added",
+        "0 code_interpreter_call.in_progress",
+        "0 code_interpreter_call_code.delta",
+        "0 code_interpreter_call_code.delta",
+        "0 code_interpreter_call_code.done",
+        "0 code_interpreter_call.interpreting",
+        "0 code_interpreter_call.completed",
+        "0 output_item.done",
+        "1 output_item.added",
+    ]
+    added, done = [event.item for event in events if isinstance(event, OutputItemAdded | OutputItemDone)][:2]
+    assert added == CodeInterpreterCall(
+        id="ci_0", container_id="cntr_1", code="", status="in_progress", outputs=None if outputs is None else []
+    )
+    assert done == CodeInterpreterCall(
+        id="ci_0", container_id="cntr_1", code="1 + 1", status="completed", outputs=outputs
+    )
+
+
+@pytest.mark.shows("E.18")
+def test_code_that_is_cut_gives_an_incomplete_item() -> None:
+    start = CallStarted(0, "code_interpreter", "code_interpreter", "cntr_1")
+    events = emit_stream([start, CallDelta(0, "1 +")], CUT)
+    assert "0 code_interpreter_call.completed" not in summarise_events(events)
+    (item,) = fold_events(events).output
+    assert item == CodeInterpreterCall(id="ci_0", container_id="cntr_1", code="1 +", status="incomplete")
 
 
 @pytest.mark.shows("E.3")

@@ -204,7 +204,7 @@ INITIAL: dict[type, dict[str, Any]] = {
     },
     CodeInterpreterCall: {
         "type": "code_interpreter_call", "id": "x", "status": "in_progress", "container_id": "c", "code": "",
-        "outputs": None,
+        "outputs": [],
     },
     ImageGenerationCall: {
         "type": "image_generation_call", "id": "x", "status": "in_progress", "result": None, "size": "1024x1024",

@@ -101,6 +101,23 @@ def test_a_tool_that_is_offered_as_a_function_is_called_as_one(offered: tuple[st
     assert f"<|start|>assistant<|channel|>{header}<|message|>{{}}<|call|>" in prompt
 
 
+@pytest.mark.shows("D.4")
+@pytest.mark.parametrize(
+    ("arguments", "content"), [('{"code": "print(\\"a\\")\\n"}', 'print("a")\n'), ("{1, 2}", "{1, 2}"), ("{}", "{}")]
+)
+def test_code_for_python_is_written_as_it_is(arguments: str, content: str) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "code_interpreter", "arguments": arguments}}
+    messages = (
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "a"},
+    )
+    chat = ChatPrompt(messages, (), recipients={"code_interpreter": "python"})
+    prompt = decode_tokens(render_harmony(chat, HarmonySettings(today="2026-01-02")).tokens)
+    assert f"<|start|>assistant<|channel|>analysis to=python<|message|>{content}<|call|>" in prompt
+    assert "<|start|>python<|channel|>analysis to=assistant<|message|>a<|end|>" in prompt
+
+
 def test_functions_are_in_the_developer_message_and_builtins_in_the_system_message() -> None:
     system, developer = render_prompt(user_message(), tools=[WEATHER, TIME], builtins=("python", "browser")).split(
         "<|end|>"

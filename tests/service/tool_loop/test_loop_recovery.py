@@ -12,10 +12,11 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.prompt import ChatPrompt
 from antiphon.protocol.bodies.tool_outputs import SubmittedToolOutput
 from antiphon.protocol.types.events import Completed
-from antiphon.protocol.types.items import Message
+from antiphon.protocol.types.items import CodeInterpreterCall, Message
 from antiphon.protocol.types.parts import FileCitation, OutputText
 from antiphon.protocol.types.response import Response
 from antiphon.service.runs.follow import replay
+from antiphon.tools.code_interpreter.response_code import FOUND, LOST, OTHER_CONTAINER
 from tests.service.example_tool import FILES
 from tests.service.runs.test_recovery import get_error_code, kill_server
 from tests.service.service_nodes import (
@@ -27,6 +28,8 @@ from tests.service.service_nodes import (
     start_nodes,
     to_sse_bytes,
 )
+from tests.tools.code_interpreter.local_containers import make_tool as make_interpreter
+from tests.tools.code_interpreter.local_containers import run_containers
 from tests.tools.file_search.library import Library, make_hit, make_tool
 
 pytestmark = pytest.mark.anyio
@@ -98,6 +101,33 @@ async def test_a_finished_tool_result_is_in_the_prompt_after_recovery(clock: Clo
         assert (response.status, list_item_types(response)) == ("completed", ["file_search_call", "message"])
         assert (len(dead.example_tool.calls), other.example_tool.calls) == (1, [])
         assert get_last_prompt_content(other) == "It is on page 7."
+
+
+@pytest.mark.shows("E.18")
+@pytest.mark.parametrize("is_lost", [False, True], ids=["found", "lost"])
+async def test_code_that_was_running_is_not_rerun_and_the_model_is_told_whether_the_container_is_lost(
+    clock: Clock, is_lost: bool
+) -> None:
+    async with run_containers() as containers, start_nodes(2, clock, built_in=(make_interpreter(containers),)) as nodes:
+        dead, other = nodes
+        containers.running.clear()
+        dead.engine.says(*make_calls("code_interpreter", '{"code": "x = 1"}'))
+        response_id = await start_response(dead, stream=False, tools=[{"type": "code_interpreter"}])
+        await containers.called.wait()
+        await kill_server(dead, clock)
+        containers.running.set()
+        if is_lost:
+            containers.expired.add("cntr_1")
+        other.engine.says(*make_calls("code_interpreter", '{"code": "2"}'))
+        other.engine.says(Text("I do not know."))
+        await other.background_runs.scan()
+        response = await other.wait_ended(response_id)
+        calls = [item for item in response.output if isinstance(item, CodeInterpreterCall)]
+        assert [(call.code, call.status) for call in calls] == [("x = 1", "failed"), ("2", "completed")]
+        assert [call.container_id for call in calls] == ["cntr_1", "cntr_2" if is_lost else "cntr_1"]
+        prompts = repr([request.prompt for request in other.engine.seen])
+        assert f"{INTERRUPTED} {LOST if is_lost else FOUND}" in prompts
+        assert (OTHER_CONTAINER in prompts) is is_lost
 
 
 @STREAM_MODES

@@ -154,7 +154,7 @@ async def test_a_call_has_one_to_four_queries(queries: list[str]) -> None:
 
 async def test_an_unknown_store_is_rejected_with_its_position() -> None:
     with pytest.raises(InvalidValue, match="'vs_2'") as rejected:
-        await begin(Library(), vector_store_ids=["vs_1", "vs_2"]).prepare("tools[4]")
+        await begin(Library(), vector_store_ids=["vs_1", "vs_2"]).prepare("tools[4]", ())
     assert rejected.value.param == "tools[4].vector_store_ids[1]"
 
 
@@ -162,18 +162,18 @@ async def test_an_expired_store_is_rejected_with_its_position() -> None:
     library = Library()
     library.expired = True
     with pytest.raises(VectorStoreExpired) as rejected:
-        await begin(library).prepare("tools[0]")
+        await begin(library).prepare("tools[0]", ())
     assert rejected.value.param == "tools[0].vector_store_ids[0]"
 
 
 async def test_a_store_that_is_indexed_is_not_waited_for() -> None:
-    assert await begin(Library()).prepare("tools[0]") is None
+    assert await begin(Library()).prepare("tools[0]", ()) is None
 
 
 async def test_a_store_that_is_being_indexed_is_waited_for_up_to_the_limit() -> None:
     library = Library()
     library.indexed.clear()
-    wait = await begin(library).prepare("tools[0]")
+    wait = await begin(library).prepare("tools[0]", ())
     assert wait is not None
     with pytest.raises(VectorStoreTimeout, match=r"vs_1 are still being indexed after 0.01 seconds"):
         await wait()

@@ -47,8 +47,8 @@ from antiphon.core.emitter.parts_in_progress import EventList, OpenText
 from antiphon.core.emitter.response_views import required_input
 from antiphon.core.emitter.tool_items import (
     CALL_NOT_OPEN,
-    OpenMcpCall,
     OpenServerItem,
+    OpenStreamedCall,
     client_call_events,
     complete_item_events,
     has_no_answer,
@@ -82,6 +82,7 @@ _ServerItems = dict[int, OpenServerItem]
 _END_STATE = ("last_response", "_output", "_sequence_number", "_item_count", "_open", "_calls", "_server_items")
 _get_end_state = attrgetter(*_END_STATE)
 
+_SERVER_CALL_PREFIXES: dict[str, Prefix] = {"mcp": "mcp", "code_interpreter": "ci"}
 _KEY_IN_USE = "A call or server item was started under a key that is still in use."
 
 
@@ -312,9 +313,9 @@ class Emitter:
             raise EngineFailed(_KEY_IN_USE)
         self._close_open("completed", out)
         self._close_call(key, out)
-        if started.kind == "mcp":
-            self._ids[key] = item_id = self._new_id("mcp")
-            self._server_items[key] = OpenMcpCall(item_id, self._next_index(), started)
+        if (prefix := _SERVER_CALL_PREFIXES.get(started.kind)) is not None:
+            self._ids[key] = item_id = self._new_id(prefix)
+            self._server_items[key] = OpenStreamedCall(item_id, self._next_index(), started)
             self._server_items[key].open(out)
             return
         self._ids[key] = item_id = self._new_id("fc" if started.kind == "function" else "ctc")

@@ -5,7 +5,7 @@ One row per kind in `SERVER_ITEM_KINDS`:
     mcp_call                added → in_progress → arguments delta* → arguments done → completed | failed → done
     mcp_list_tools          added → in_progress → completed | failed → done
     web_, file_search_call  added → in_progress → searching → completed → done
-    code_interpreter_call   added → in_progress → code delta → code done → interpreting → completed → done
+    code_interpreter_call   added → in_progress → code delta* → code done → interpreting → completed → done
     image_generation_call   added → in_progress → generating → completed → done
     compaction              added → compacting → done
 
@@ -17,7 +17,7 @@ from typing import Any, TypeGuard
 
 from msgspec import UNSET, Struct
 
-from antiphon.core.deltas import ServerItem
+from antiphon.core.deltas import CallStarted, ServerItem
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types import tool_events as tool_ev
@@ -100,6 +100,15 @@ SERVER_ITEM_KINDS: Mapping[type, ServerItemKind] = {
         started=tool_ev.CompactionCompacting, initial={"encrypted_content": ""}, truncated={}
     ),
 }
+
+
+def make_call_item(started: CallStarted) -> it.McpCall | it.CodeInterpreterCall:
+    """Return the item of a call that the server runs and whose arguments are streamed, without them."""
+    namespace = started.namespace or ""
+    if started.kind == "code_interpreter":
+        outputs: list[it.CodeLogs | it.CodeImage] | None = [] if started.lists_outputs else None
+        return it.CodeInterpreterCall(container_id=namespace, code="", outputs=outputs)
+    return it.McpCall(server_label=namespace, name=started.name, arguments="", approval_request_id=started.approval)
 
 
 def is_server_item(item: it.OutputItem) -> TypeGuard[ServerItem]:

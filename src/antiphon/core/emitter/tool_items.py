@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from antiphon.core.deltas import AddedItem, CallStarted, ClientItem, ServerItem
 from antiphon.core.emitter.parts_in_progress import EventList, ItemPosition
 from antiphon.core.emitter.response_views import required_input
-from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS
+from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, make_call_item
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types import items as it
@@ -31,7 +31,7 @@ _SERVER_OUTPUT_TYPES = frozenset({*SERVER_ITEM_KINDS, it.FunctionCallOutput, it.
 
 def to_added_item(item: _ServerItemT, item_id: str) -> _ServerItemT:
     """Return the item as it looks when added."""
-    return replace(item, id=item_id, **SERVER_ITEM_KINDS[type(item)].initial, **_initial_action(item))
+    return replace(item, id=item_id, **{**SERVER_ITEM_KINDS[type(item)].initial, **_initial_fields(item)})
 
 
 def initial_view(item: ServerItem) -> ServerItem:
@@ -101,10 +101,12 @@ def complete_item_events(item: AddedItem, position: ItemPosition) -> list[ev.Eve
     return [ev.OutputItemAdded(output_index=index, item=complete), ev.OutputItemDone(output_index=index, item=complete)]
 
 
-def _initial_action(item: ServerItem) -> dict[str, Any]:
-    """Search sources are not known when the search starts."""
+def _initial_fields(item: ServerItem) -> dict[str, Any]:
+    """Search sources are not known when the search starts; outputs of code are an empty list if they are included."""
     if isinstance(item, it.WebSearchCall) and isinstance(item.action, it.SearchAction):
         return {"action": replace(item.action, sources=UNSET)}
+    if isinstance(item, it.CodeInterpreterCall) and item.outputs is not None:
+        return {"outputs": []}
     return {}
 
 
@@ -145,14 +147,17 @@ class OpenServerItem:
         out += end_events(truncate_item(self._item), self._position)
 
 
-class OpenMcpCall(OpenServerItem):
-    """An MCP call: its arguments are streamed. Fields that were already sent are not changed by its result."""
+class OpenStreamedCall(OpenServerItem):
+    """A call whose arguments or code are streamed. Fields that were already sent are not changed by its result."""
 
     def __init__(self, item_id: str, index: int, started: CallStarted) -> None:
-        label, name = started.namespace or "", started.name
-        call = it.McpCall(server_label=label, name=name, arguments="", approval_request_id=started.approval)
-        super().__init__(item_id, index, call)
-        self._started_fields = {"server_label": label, "name": name, "approval_request_id": started.approval}
+        item = make_call_item(started)
+        super().__init__(item_id, index, item)
+        kind = SERVER_ITEM_KINDS[type(item)]
+        assert kind.streamed is not None
+        self._streamed = kind.streamed
+        sent = [name for name in item.__struct_fields__ if name != "id" and name not in kind.initial]
+        self._started_fields = {name: getattr(item, name) for name in sent}
         self._pieces: list[str] = []
         self._is_complete = False
 
@@ -164,25 +169,26 @@ class OpenMcpCall(OpenServerItem):
             super().take(text, out)
         self._pieces.append(text)
         item_id, index = self._position
-        out.append(tool_ev.McpCallArgumentsDelta(item_id=item_id, output_index=index, delta=text))
+        out.append(self._streamed.delta(item_id=item_id, output_index=index, delta=text))
 
     def complete_arguments(self, out: EventList) -> None:
         self._emit_arguments(out)
         self._is_complete = True
 
     def close(self, item: ServerItem, out: EventList) -> None:
-        if isinstance(item, it.McpCall):
-            item = replace(item, **self._started_fields, arguments=self._emit_arguments(out))
+        if type(item) is type(self._item):
+            item = replace(item, **self._started_fields, **self._emit_arguments(out))
         super().close(item, out)
 
     def cut(self, out: EventList) -> None:
-        out += end_events(truncate_item(replace(self._item, arguments=self._emit_arguments(out))), self._position)
+        out += end_events(truncate_item(replace(self._item, **self._emit_arguments(out))), self._position)
 
-    def _emit_arguments(self, out: EventList) -> str:
-        arguments = "".join(self._pieces)
+    def _emit_arguments(self, out: EventList) -> dict[str, str]:
+        """Emit the complete arguments, once, and return them as a field of the item."""
+        arguments = {self._streamed.field: "".join(self._pieces)}
         if not self._is_complete:
             item_id, index = self._position
-            out.append(tool_ev.McpCallArgumentsDone(item_id=item_id, output_index=index, arguments=arguments))
+            out.append(self._streamed.done(item_id=item_id, output_index=index, **arguments))
         return arguments
 
 

@@ -207,7 +207,7 @@ class FileSearchTool(Tagged, tag="file_search", kw_only=True):
 
 
 class CodeInterpreterTool(Tagged, tag="code_interpreter", kw_only=True):
-    container: str | AutoContainer
+    container: str | AutoContainer = field(default_factory=AutoContainer)
     allowed_callers: list[Caller] | UnsetType = UNSET
 
 

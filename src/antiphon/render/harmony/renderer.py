@@ -34,8 +34,9 @@ from antiphon.core.harmony import (
     load_vocabulary,
 )
 from antiphon.core.prompt import ChatPrompt, Json, TokenPrompt
+from antiphon.core.truncated_json import parse_object
 from antiphon.protocol.types.response import JsonSchemaFormat
-from antiphon.render.harmony.system import FINAL, AnswerFormat, HarmonySettings
+from antiphon.render.harmony.system import FINAL, PYTHON, AnswerFormat, HarmonySettings
 from antiphon.render.harmony.typescript import render_namespace
 
 IDENTITY: Final = "You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06"
@@ -168,7 +169,8 @@ class _HarmonyWriter:
         for call in message.get("tool_calls", ()):
             recipient, channel = self._resolve_recipient(call["function"]["name"])
             self._write_start("assistant", channel, recipient, is_json=channel == "commentary")
-            self._write_content(call["function"]["arguments"], CALL)
+            arguments = call["function"]["arguments"]
+            self._write_content(_unwrap_code(arguments) if recipient == PYTHON else arguments, CALL)
             if call["id"] in outputs:
                 self.write_message(
                     recipient, _join_text(outputs[call["id"]]["content"]), channel, recipient="assistant"
@@ -199,6 +201,12 @@ class _HarmonyWriter:
     def _write_content(self, text: str, end: int) -> None:
         self.tokens += self._vocabulary.encode(text)
         self.tokens.append(end)
+
+
+def _unwrap_code(arguments: str) -> str:
+    """Return the code of a call: the model was trained to write it as it is."""
+    code = (parse_object(arguments) or {}).get("code")
+    return code if isinstance(code, str) else arguments
 
 
 def _is_answer(message: Json) -> bool:

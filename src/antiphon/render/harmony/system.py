@@ -37,7 +37,8 @@ EnforcedParts = frozenset[Literal["calls", "form"]]
 # gpt-oss has three levels; all other efforts map to high
 EFFORTS: Final = {"none": "low", "minimal": "low", "low": "low", "medium": "medium"}
 FINAL: Final = "final"
-BUILTIN_NAMESPACES: Final = frozenset({"browser", "python"})  # tools described in their trained form
+PYTHON: Final = "python"  # has no functions: a message to it is code
+BUILTIN_NAMESPACES: Final = frozenset({"browser", PYTHON})  # tools described in their trained form
 CALLS_ENFORCED: Final[EnforcedParts] = frozenset({"calls"})
 FORMAT_ENFORCED: Final[EnforcedParts] = frozenset({"form"})
 ALL_ENFORCED: Final = CALLS_ENFORCED | FORMAT_ENFORCED  # no other output is possible

@@ -262,9 +262,10 @@ class Container:
     def free_bytes(self) -> int:
         return self._spec.disk - self.data.survey(self._max_files).size
 
-    def note_write(self) -> None:
-        """Take the present files for unchanged: the server wrote one."""
-        self._stamps = self.data.survey(self._max_files).files
+    def note_write(self, path: str) -> None:
+        """Take a file for unchanged: the server wrote it, maybe while code was running."""
+        if (stamp := self.data.survey(self._max_files).files.get(path)) is not None:
+            self._stamps[path] = stamp
 
     def _find_changes(self) -> list[dict[str, Any]]:
         """Return the files that differ from those after the last call."""

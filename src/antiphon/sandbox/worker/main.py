@@ -148,7 +148,7 @@ class ContainerHost:
         if len(payload) > await asyncio.to_thread(container.free_bytes):
             raise RequestRefused("container_full", "the container's disk is full")
         await asyncio.to_thread(container.data.write, request["path"], offset, payload)
-        await asyncio.to_thread(container.note_write)
+        await asyncio.to_thread(container.note_write, request["path"])
         return {}
 
     async def get(self, request: Answer, payload: bytes) -> tuple[Answer, bytes]:

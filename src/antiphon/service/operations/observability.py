@@ -20,6 +20,8 @@ from antiphon.observe.spans import Tracer
 from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.access.shared_rate_limits import SharedRateLimits
+from antiphon.service.containers.live_containers import LiveContainers
+from antiphon.service.containers.sweeper import ContainerSweeper
 from antiphon.service.model_io.models import Models, QueueStatus
 from antiphon.service.operations.traces import TraceStore
 from antiphon.service.persistence.response_writer import ResponseWriter
@@ -52,6 +54,8 @@ class ServerParts(Protocol):
     probe: StoreProbe
     ingestion: Ingestion
     reranker: Reranker | None
+    live_containers: LiveContainers
+    container_sweeper: ContainerSweeper
 
 
 class Observability:
@@ -86,6 +90,7 @@ class Observability:
         _add_engine_gauges(registry, parts.models.states)
         _add_limit_gauges(registry, parts)
         _add_store_gauges(registry, parts)
+        _add_container_gauges(registry, parts)
         connections = "Connections to URLs named by clients or operators, by outcome."
         gauge("antiphon_egress_connections_total", connections, ("outcome",), read=lambda: parts.egress.outcomes)
         sandboxed = "Sandboxed child processes that read untrusted files or pages, by outcome."
@@ -185,6 +190,16 @@ def _add_store_gauges(registry: Registry, parts: ServerParts) -> None:
         gauge("antiphon_vector_rerank_failures_total", unranked, read=lambda: reranker.failures)
     count = "Responses in the store, of all tenants; updated once a minute."
     gauge("antiphon_store_responses", count, read=lambda: probe.size[1], merge_mode="most")
+
+
+def _add_container_gauges(registry: Registry, parts: ServerParts) -> None:
+    gauge, live, sweeper = registry.gauge, parts.live_containers, parts.container_sweeper
+    running = "Containers in the sandbox of this host; updated every ten seconds."
+    gauge("antiphon_containers_running", running, read=lambda: sweeper.running, merge_mode="most")
+    starts = "Containers that this process has started, by outcome."
+    gauge("antiphon_container_starts_total", starts, ("outcome",), read=lambda: live.starts)
+    kills = "Times that all processes of a container ended, by reason; updated every ten seconds."
+    gauge("antiphon_container_kills_total", kills, ("reason",), read=lambda: sweeper.kills, merge_mode="most")
 
 
 class SpanExporter(Tracer, Protocol):

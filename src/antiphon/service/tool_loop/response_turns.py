@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.agent.engine_stream import ModelCall
-from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, ToolLoop, TurnState
+from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, ToolLoop, TurnState, find_tool_kind
 from antiphon.core.deltas import ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.errors import AntiphonError, ContextTooLong, InvalidValue
 from antiphon.protocol.decoding.codec import DecodedRequest
@@ -99,9 +99,12 @@ class ResponseTurns:
             self.steps.append(partial(_list_tools, self._mcp, labels))
 
     async def prepare_tools(self) -> None:
-        """Check the built-in tools, and add a step for each that has to wait."""
+        """Check the built-in tools, and add a step for each that has to wait. One that is not called need not wait."""
+        request = self._context.decoded.request
+        history = [*self._context.earlier, *request.input]
         for kind, param in self._params.items():
-            if (wait := await self._tools[kind].prepare(param)) is not None:
+            wait = await self._tools[kind].prepare(param, history)
+            if wait is not None and request.tool_choice != "none" and not self.answered:
                 self.steps.append(partial(_wait, wait))
 
     def add_approved(self, approved: Sequence[ApprovedRequest]) -> None:
@@ -121,9 +124,11 @@ class ResponseTurns:
         return self._tools[kind]
 
     def recall(self, item: it.OutputItem, result: ToolOutputContent) -> None:
-        kind = str(item.__struct_config__.tag).removesuffix("_call")
-        if kind in self._tools:
-            self._tools[kind].restore_output(result)
+        if (tool := self._tools.get(find_tool_kind(item))) is not None:
+            tool.restore_output(result)
+
+    async def recover(self, output: Sequence[it.OutputItem]) -> Mapping[str, str]:
+        return {kind: await tool.recover(output) for kind, tool in self._tools.items()}
 
     async def consume_approval(self, call: ModelToolCall) -> None:
         assert self._mcp is not None
@@ -164,13 +169,13 @@ class ResponseTurns:
             else request.tools,
             tool_choice=_select_tool_choice(request, state),
         )
-        call = await self._plan_fitting(replace(self._context.decoded, request=next_request), state)
-        return replace(call, rewriters=self._make_rewriters())
+        return await self._plan_fitting(replace(self._context.decoded, request=next_request), state)
 
-    def _make_rewriters(self) -> tuple[Rewriter, ...]:
+    def make_rewriters(self) -> tuple[Rewriter, ...]:
         rewriters: tuple[Rewriter, ...] = ()
         for tool in reversed(self._tools.values()):
-            if (rewriter := tool.make_rewriter(is_last=not rewriters)) is not None:
+            is_last = not any(later.reads_marks for later in rewriters)
+            if (rewriter := tool.make_rewriter(is_last)) is not None:
                 rewriters = (rewriter, *rewriters)
         return rewriters
 

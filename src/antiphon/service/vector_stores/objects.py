@@ -23,11 +23,11 @@ from antiphon.protocol.types.vector_stores import (
     VectorStoreFileBatch,
     VectorStoresQuery,
 )
+from antiphon.stores.base import PageQuery
 from antiphon.stores.sql.store import Store
 from antiphon.stores.vector_rows import (
     FileCounts,
     NewVectorFile,
-    PageQuery,
     VectorBatchRow,
     VectorFileRow,
     VectorStoreRow,

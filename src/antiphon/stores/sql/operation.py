@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from antiphon.errors import InvalidValue
+from antiphon.stores.base import PageQuery
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -78,3 +79,33 @@ def start_id(table: str, tenant: str, after: str | None, descending: bool) -> Op
     if not (yield sql(f"SELECT id FROM {table} WHERE tenant = $1 AND id = $2", tenant, sanitise_id(after))):
         raise InvalidValue(f"There is nothing with the id {after!r} in this list.", param="after")
     return after
+
+
+def read_page(select: str, key: str, scope: dict[str, Any], query: PageQuery) -> Operation[tuple[Rows, bool]]:
+    """Read a page of rows that have these values, ordered by creation time, and whether there are more.
+
+    Raises InvalidValue for a cursor that is not in the list.
+    """
+    values = [*scope.values()]
+    condition = " AND ".join(f"{column} = ${number}" for number, column in enumerate(scope, 1))
+    table = select.rpartition(" ")[2]
+    backwards = query.after is None and query.before is not None
+    text = f"{select} WHERE {condition}"
+    for param, cursor, flipped in (("after", query.after, False), ("before", query.before, True)):
+        if cursor is None:
+            continue
+        start = yield sql(
+            f"SELECT created FROM {table} WHERE {condition} AND {key} = ${len(scope) + 1}",
+            *scope.values(),
+            sanitise_id(cursor),
+        )
+        if not start:
+            raise InvalidValue(f"There is nothing with the id {cursor!r} in this list.", param=param)
+        comparison, _ = direction(query.descending != flipped)
+        text += f" AND (created, {key}) {comparison} (${len(values) + 1}, ${len(values) + 2})"
+        values += [start[0][0], cursor]
+    _, order = direction(query.descending != backwards)
+    text += f" ORDER BY created {order}, {key} {order} LIMIT ${len(values) + 1}"
+    rows = yield sql(text, *values, query.limit + 1)
+    page = rows[: query.limit]
+    return (page[::-1] if backwards else page), len(rows) > query.limit

@@ -22,6 +22,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from antiphon.stores.base import Claim, IdempotencyKey, NewResponse, ResponseEnd, SchemaStatus
 from antiphon.stores.sql import (
+    containers,
     conversations,
     deletion,
     files,
@@ -183,6 +184,21 @@ class Store(ABC):
     block = _method(files.get_block, write=False)
     delete_contents = _method(files.delete_contents, write=True)
     page_contents = _method(files.page_contents, write=False)
+
+    add_container = _timed_method(containers.add_container, write=True)
+    page_containers = _timed_method(containers.page_containers, write=False)
+    use_container = _timed_method(containers.use_container, write=True)
+    note_container_start = _method(containers.note_container_start, write=True)
+    delete_container = _timed_method(containers.delete_container, write=True)
+    end_container = _method(containers.end_container, write=True)
+    list_due_containers = _timed_method(containers.list_due_containers, write=False)
+    list_running_containers = _method(containers.list_running_containers, write=False)
+    purge_containers = _timed_method(containers.purge_containers, write=True)
+    add_container_files = _method(containers.add_container_files, write=True)
+    container_file = _method(containers.get_container_file, write=False)
+    find_container_path = _method(containers.find_container_path, write=False)
+    page_container_files = _method(containers.page_container_files, write=False)
+    delete_container_file = _method(containers.delete_container_file, write=True)
 
     create_vector_store = _text_method(vector_files.create_vector_store, write=True)
     vector_store = _method(vector_stores.get_vector_store, write=False)

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from antiphon.errors import StorageLimitReached
-from antiphon.stores.base import Page
-from antiphon.stores.sql.operation import Operation, sanitise_id, sql
+from antiphon.stores.base import Page, PageQuery
+from antiphon.stores.sql.operation import Operation, read_page, sanitise_id, sql
 from antiphon.stores.sql.text_index import TextIndex
 from antiphon.stores.sql.vector_stores import (
     DISCARD,
@@ -16,12 +16,10 @@ from antiphon.stores.sql.vector_stores import (
     encode_json,
     find_version,
     insert_vector_store,
-    read_page,
 )
 from antiphon.stores.vector_rows import (
     AttributeValue,
     NewVectorFile,
-    PageQuery,
     VectorBatchRow,
     VectorFileRow,
     VectorFileStatus,

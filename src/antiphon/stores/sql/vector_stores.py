@@ -10,12 +10,12 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import asdict
 
-from antiphon.errors import InvalidValue, StorageLimitReached, UnknownVectorStore, VectorStoreExpired
-from antiphon.stores.base import Page
+from antiphon.errors import StorageLimitReached, UnknownVectorStore, VectorStoreExpired
+from antiphon.stores.base import Page, PageQuery
 from antiphon.stores.sql import totals
-from antiphon.stores.sql.operation import Operation, Rows, direction, sanitise_id, sql
+from antiphon.stores.sql.operation import Operation, read_page, sanitise_id, sql
 from antiphon.stores.sql.text_index import TextIndex
-from antiphon.stores.vector_rows import FileCounts, PageQuery, StoreVersion, VectorStoreRow, VectorStoreUpdate
+from antiphon.stores.vector_rows import FileCounts, StoreVersion, VectorStoreRow, VectorStoreUpdate
 
 DAY = 86400.0
 _TOUCH_SECONDS = 60.0  # between two writes of the last use
@@ -149,36 +149,6 @@ def count_files(tenant: str, store: str, condition: str = "", *values: Any) -> O
     """Count the files of a vector store by status, and their bytes."""
     rows = yield sql(_COUNTS.replace("GROUP BY", f"{condition} GROUP BY"), tenant, store, *values)
     return FileCounts(**{status: count for status, count, _ in rows}), sum(size for _, _, size in rows)
-
-
-def read_page(select: str, key: str, scope: dict[str, Any], query: PageQuery) -> Operation[tuple[Rows, bool]]:
-    """Read a page of rows that have these values, ordered by creation time, and whether there are more.
-
-    Raises InvalidValue for a cursor that is not in the list.
-    """
-    values = [*scope.values()]
-    condition = " AND ".join(f"{column} = ${number}" for number, column in enumerate(scope, 1))
-    table = select.rpartition(" ")[2]
-    backwards = query.after is None and query.before is not None
-    text = f"{select} WHERE {condition}"
-    for param, cursor, flipped in (("after", query.after, False), ("before", query.before, True)):
-        if cursor is None:
-            continue
-        start = yield sql(
-            f"SELECT created FROM {table} WHERE {condition} AND {key} = ${len(scope) + 1}",
-            *scope.values(),
-            sanitise_id(cursor),
-        )
-        if not start:
-            raise InvalidValue(f"There is nothing with the id {cursor!r} in this list.", param=param)
-        comparison, _ = direction(query.descending != flipped)
-        text += f" AND (created, {key}) {comparison} (${len(values) + 1}, ${len(values) + 2})"
-        values += [start[0][0], cursor]
-    _, order = direction(query.descending != backwards)
-    text += f" ORDER BY created {order}, {key} {order} LIMIT ${len(values) + 1}"
-    rows = yield sql(text, *values, query.limit + 1)
-    page = rows[: query.limit]
-    return (page[::-1] if backwards else page), len(rows) > query.limit
 
 
 def encode_json(value: Any) -> str:

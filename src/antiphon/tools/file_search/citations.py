@@ -30,6 +30,8 @@ _UNFINISHED: Final = re.compile(rf"【 ?(?:\d{{1,6}}(?::\d{{0,6}})? ?(?:†[^\n�
 class FileCitationRewriter:
     """Rewrites the output of one turn."""
 
+    reads_marks = True
+
     def __init__(self, passages: Passages, is_last: bool) -> None:
         """Unless `is_last`, a mark must have the name of the file, since other tools number their pages as well."""
         self._passages = passages

@@ -1,5 +1,6 @@
 """File searches of one response. Their numbered passages are forgotten at its end."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -8,7 +9,7 @@ from msgspec import Meta, Struct
 from antiphon.core.deltas import Progress, ToolOutputContent
 from antiphon.core.file_search import SearchHit, make_request
 from antiphon.errors import AntiphonError, BadRequest, InvalidValue, NotFound, VectorStoreTimeout
-from antiphon.protocol.types.items import FileSearchCall, FileSearchResult
+from antiphon.protocol.types.items import FileSearchCall, FileSearchResult, InputItem, OutputItem
 from antiphon.protocol.types.tools import FileSearchTool
 from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, SearchBackend, ToolResult, WaitStep
 from antiphon.tools.file_search.citations import FileCitationRewriter
@@ -58,7 +59,7 @@ class ResponseSearch:
         self._passages = Passages()
         self.max_seconds = services.max_seconds
 
-    async def prepare(self, param: str) -> WaitStep | None:
+    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
         for index, store in enumerate(self._declared.vector_store_ids):
             try:
                 await self._backend.check_store(self._tenant, store)
@@ -105,6 +106,9 @@ class ResponseSearch:
     def restore_output(self, output: ToolOutputContent) -> None:
         if isinstance(output, str):
             self._passages.restore(output)
+
+    async def recover(self, output: Sequence[OutputItem]) -> str:
+        return ""
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         return FileCitationRewriter(self._passages, is_last) if self._passages else None

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.core.data_urls import UnreadableMedia, read_base64, to_data_url
+from antiphon.core.data_urls import UnreadableMedia, read_base64
 from antiphon.core.deltas import Progress, ToolOutputContent
-from antiphon.core.images import read_image_info
 from antiphon.core.mcp_rules import is_allowed
 from antiphon.errors import McpFailed
 from antiphon.limits import Limits
@@ -22,6 +21,7 @@ from antiphon.protocol.types.tools import McpTool
 from antiphon.tools.base import DeltaSink, ModelToolCall, ResponseTool, ToolResult
 from antiphon.tools.mcp.servers import McpServer, McpSettings, resolve_server
 from antiphon.tools.mcp.session_pool import McpSessionPool
+from antiphon.tools.untrusted_images import make_input_image
 
 Json = dict[str, Any]
 
@@ -101,15 +101,9 @@ def _to_image(block: Json, limits: Limits) -> InputImage | None:
     if block["type"] != "image":
         return None
     try:
-        body = read_base64(block["data"], limits.image_bytes).body
-        image = read_image_info(body)
+        return make_input_image(read_base64(block["data"], limits.image_bytes).body, limits)
     except UnreadableMedia:
         return None
-    if image.pixels > limits.image_pixels or image.frames > limits.image_frames:
-        return None
-    if min(image.width, image.height) < limits.image_side:
-        return None
-    return InputImage(image_url=to_data_url(image.media_type, body))
 
 
 def _encode_json(value: object) -> str:

@@ -3,7 +3,7 @@
 Errors are raised with messages for the model. URLs and page texts are untrusted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from msgspec import UNSET, Struct
@@ -87,8 +87,11 @@ class Browser:
         if isinstance(output, str):
             self._pages.restore(output)
 
-    async def prepare(self, param: str) -> None:
+    async def prepare(self, param: str, history: Sequence[it.InputItem]) -> None:
         pass
+
+    async def recover(self, output: Sequence[it.OutputItem]) -> str:
+        return ""
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         return CitationRewriter(self._pages) if self._pages else None

@@ -149,6 +149,8 @@ _URL_ESCAPES: Final = str.maketrans({char: f"%{ord(char):02X}" for char in '()<>
 class CitationRewriter:
     """Rewrites the output of one turn."""
 
+    reads_marks = True
+
     def __init__(self, pages: ResponsePages) -> None:
         self._pages = pages
         self._logprobs: list[Logprob] = []  # of pending text

@@ -50,6 +50,8 @@ _EXAMPLES: dict[str, Json] = {
     "/v1/chat/completions": _CHAT,
     "/v1/classify": {"model": _MODEL, "input": _FACT},
     "/v1/completions": {"model": _MODEL, "prompt": "Once upon a time", "max_tokens": 16},
+    "/v1/containers": {"name": "numbers", "memory_limit": "1g"},
+    "/v1/containers/{container_id}/files": {"file_id": "file-1"},
     "/v1/conversations": {"items": [_MESSAGE], "metadata": {"topic": "demo"}},
     "/v1/conversations/{conversation_id}": {"metadata": {"topic": "demo"}},
     "/v1/conversations/{conversation_id}/items": {"items": [_MESSAGE]},

@@ -1,0 +1,105 @@
+"""Runs code for tools in the containers of tenants, and records the files that it writes."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing
+from typing import Any
+
+from msgspec import UNSET
+
+from antiphon.errors import NotFound, SandboxUnavailable, StorageLimitReached
+from antiphon.ids import new_id
+from antiphon.protocol.types.containers import CreateContainer
+from antiphon.protocol.types.tools import AutoContainer
+from antiphon.sandbox.base import CodeEvent, CodeResult, ContainerFile, Figure
+from antiphon.service.containers.containers import FOLDER
+from antiphon.service.containers.live_containers import LiveContainers, make_path
+from antiphon.stores.base import ContainerFileRow, ContainerRow, FileRow
+from antiphon.tools.base import WrittenFile
+
+_MAX_RECORDED = 1000  # files of one call
+_MARGIN_SECONDS = 60.0  # beyond the deadline of a call, for its start and its end
+_AUTO_NAME = "auto"
+
+
+class CodeRunner:
+    """Implements CodeContainers."""
+
+    def __init__(self, live: LiveContainers) -> None:
+        self._live = live
+
+    async def check(self, tenant: str, wanted: str | AutoContainer, param: str) -> None:
+        if isinstance(wanted, str):
+            await self._live.ensure(tenant, wanted, param)
+        else:
+            await self._live.check(tenant, _to_request(wanted), f"{param}.")
+
+    async def resolve(self, tenant: str, wanted: str | AutoContainer, previous: Sequence[str], param: str) -> str:
+        if isinstance(wanted, str):
+            return (await self._live.ensure(tenant, wanted, param)).id
+        request = _to_request(wanted)
+        files = await self._live.check(tenant, request, f"{param}.")
+        for container_id in previous:
+            row = await self._find_alive(tenant, container_id, param)
+            if row is not None and wanted.memory_limit in (UNSET, row.memory):
+                await self._add_missing(tenant, row, files)
+                return row.id
+        return (await self._live.create(tenant, request, f"{param}.")).id
+
+    async def _find_alive(self, tenant: str, container_id: str, param: str) -> ContainerRow | None:
+        try:
+            return await self._live.ensure(tenant, container_id, param)
+        except (NotFound, SandboxUnavailable):  # it has expired, or runs on another host
+            return None
+
+    async def _add_missing(self, tenant: str, row: ContainerRow, files: Sequence[FileRow]) -> None:
+        for file in files:
+            path = make_path(file.id, file.filename)
+            if not await self._live.store.find_container_path(tenant, row.id, path):
+                await self._live.copy(tenant, row, file)
+
+    async def run(self, tenant: str, container_id: str, code: str) -> AsyncGenerator[CodeEvent | WrittenFile, None]:
+        live, seconds = self._live, self._live.settings.code_seconds
+        row = await live.use(tenant, container_id, seconds + _MARGIN_SECONDS)
+        async with AsyncExitStack() as cleanup:
+            cleanup.push_async_callback(live.store.use_container, tenant, row.id)  # it expires after its last use
+            await cleanup.enter_async_context(live.detect_loss(tenant, row))
+            events = await cleanup.enter_async_context(aclosing(live.sandbox.run(row.id, code, seconds)))
+            async for event in events:
+                if isinstance(event, CodeResult):
+                    for file in await self._record_changes(tenant, row, event.changed):
+                        yield file
+                yield event
+                if isinstance(event, Figure) and (figure := await self._save_figure(tenant, row, event.png)):
+                    yield figure
+
+    async def _save_figure(self, tenant: str, row: ContainerRow, png: bytes) -> WrittenFile | None:
+        """Write a figure as a file. Returns None if the disk of the container is full."""
+        file_id = new_id("cfile")
+        path = f"{file_id}.png"
+        try:
+            await self._live.write(tenant, row, path, _yield_once(png), len(png))
+        except StorageLimitReached:
+            return None
+        file = self._live.make_file(path, len(png), "assistant", file_id)
+        return _to_written((await self._live.record(tenant, row, [file]))[0], row.id, is_figure=True)
+
+    async def _record_changes(
+        self, tenant: str, row: ContainerRow, changed: Sequence[ContainerFile]
+    ) -> list[WrittenFile]:
+        files = [self._live.make_file(file.path, file.size, "assistant") for file in changed[:_MAX_RECORDED]]
+        return [_to_written(file, row.id) for file in await self._live.record(tenant, row, files)]
+
+
+def _to_request(wanted: AutoContainer) -> CreateContainer:
+    fields: dict[str, Any] = {name: getattr(wanted, name) for name in ("file_ids", "memory_limit", "network_policy")}
+    return CreateContainer(name=_AUTO_NAME, **{name: value for name, value in fields.items() if value is not UNSET})
+
+
+async def _yield_once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+def _to_written(file: ContainerFileRow, container_id: str, is_figure: bool = False) -> WrittenFile:
+    return WrittenFile(
+        file_id=file.id, container_id=container_id, path=FOLDER + file.path, size=file.size, is_figure=is_figure
+    )

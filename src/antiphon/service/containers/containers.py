@@ -1,0 +1,131 @@
+"""The containers API: containers and their files are created, listed, read and deleted."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import cast
+
+from antiphon.errors import InvalidValue, NotFound
+from antiphon.ids import new_id
+from antiphon.protocol.types import containers as wire
+from antiphon.protocol.types.lists import ListQuery
+from antiphon.protocol.types.tools import Memory, NetworkDisabled
+from antiphon.service.containers.live_containers import LiveContainers, make_path
+from antiphon.stores.base import ContainerFileRow, ContainerRow, PageQuery
+
+FOLDER = "/mnt/data/"
+_MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
+
+
+class Containers:
+    def __init__(self, live: LiveContainers) -> None:
+        self._live = live
+        self._store = live.store
+
+    async def create(self, tenant: str, request: wire.CreateContainer) -> wire.ContainerObject:
+        return _to_container(await self._live.create(tenant, request))
+
+    async def list_containers(self, tenant: str, query: wire.ContainersQuery) -> wire.ContainerList:
+        self._live.check_enabled()
+        page = await self._store.page_containers(tenant, _to_page_query(query), query.name)
+        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
+        entries = [*map(_to_container, page.rows)]
+        return wire.ContainerList(data=entries, first_id=first, last_id=last, has_more=page.has_more)
+
+    async def get(self, tenant: str, container_id: str) -> wire.ContainerObject:
+        return _to_container(await self._live.find(tenant, container_id))
+
+    async def delete(self, tenant: str, container_id: str) -> None:
+        await self._live.delete(tenant, container_id)
+
+    async def write_file(
+        self, tenant: str, container_id: str, filename: str, pieces: AsyncIterator[bytes], max_bytes: int
+    ) -> ContainerFileRow:
+        """Write a file while it arrives. It is in the container, and not yet recorded."""
+        row = await self._live.use(tenant, container_id)
+        file_id = new_id("cfile")
+        path = make_path(file_id.removeprefix("cfile_"), filename)
+        size = await self._live.write(tenant, row, path, pieces, max_bytes)
+        return self._live.make_file(path, size, "user", file_id)
+
+    async def record_file(self, tenant: str, container_id: str, file: ContainerFileRow) -> wire.ContainerFileObject:
+        row = await self._live.use(tenant, container_id)
+        return to_file(row.id, (await self._live.record(tenant, row, [file]))[0])
+
+    async def copy_file(self, tenant: str, container_id: str, file_id: str) -> wire.ContainerFileObject:
+        row = await self._live.use(tenant, container_id)
+        file = await self._live.find_file(tenant, file_id, "file_id")
+        return to_file(row.id, await self._live.copy(tenant, row, file))
+
+    async def list_files(self, tenant: str, container_id: str, query: ListQuery) -> wire.ContainerFileList:
+        row = await self._live.use(tenant, container_id)
+        page = await self._store.page_container_files(tenant, row.id, _to_page_query(query))
+        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
+        entries = [to_file(row.id, file) for file in page.rows]
+        return wire.ContainerFileList(data=entries, first_id=first, last_id=last, has_more=page.has_more)
+
+    async def get_file(self, tenant: str, container_id: str, file_id: str) -> wire.ContainerFileObject:
+        row, file = await self.find_file(tenant, container_id, file_id)
+        return to_file(row.id, file)
+
+    async def find_file(self, tenant: str, container_id: str, file_id: str) -> tuple[ContainerRow, ContainerFileRow]:
+        row = await self._live.use(tenant, container_id)
+        file = await self._store.container_file(tenant, row.id, file_id)
+        if file is None:
+            raise _unknown_file_error(row.id, file_id)
+        return row, file
+
+    async def read_file(self, tenant: str, row: ContainerRow, file: ContainerFileRow) -> AsyncGenerator[bytes, None]:
+        """Yield the content of a file. Raises NotFound if code has deleted it, which is only noticed now."""
+        pieces = self._live.read(tenant, row, file.path)
+        try:
+            async for piece in pieces:
+                yield piece
+        except (NotFound, InvalidValue) as error:
+            if error.param != "path":
+                raise
+            await self._store.delete_container_file(tenant, row.id, file.id)
+            raise _unknown_file_error(row.id, file.id) from None
+        finally:
+            await pieces.aclose()
+
+    async def delete_file(self, tenant: str, container_id: str, file_id: str) -> None:
+        row, file = await self.find_file(tenant, container_id, file_id)
+        async with self._live.detect_loss(tenant, row):
+            try:
+                await self._live.sandbox.remove(row.id, file.path)
+            except (NotFound, InvalidValue) as error:
+                if error.param != "path":  # code has deleted it, or made something else in its place
+                    raise
+        await self._store.delete_container_file(tenant, row.id, file.id)
+
+
+def _to_container(row: ContainerRow) -> wire.ContainerObject:
+    return wire.ContainerObject(
+        id=row.id,
+        created_at=int(row.created),
+        status="expired" if row.state == "ended" else "running",
+        expires_after=wire.ContainerExpiry(anchor="last_active_at", minutes=row.minutes),
+        last_active_at=int(row.last_active),
+        memory_limit=cast(Memory, row.memory),
+        name=row.name,
+        network_policy=NetworkDisabled(),
+    )
+
+
+def to_file(container_id: str, row: ContainerFileRow) -> wire.ContainerFileObject:
+    return wire.ContainerFileObject(
+        id=row.id,
+        bytes=row.size,
+        container_id=container_id,
+        created_at=int(row.created),
+        path=FOLDER + row.path,
+        source=row.source,
+    )
+
+
+def _to_page_query(query: ListQuery) -> PageQuery:
+    return PageQuery(after=query.after, limit=query.limit, descending=query.order == "desc")
+
+
+def _unknown_file_error(container_id: str, file_id: str) -> NotFound:
+    message = f"The container '{container_id}' has no file {file_id[:_MAX_SHOWN_ID]!r}."
+    return NotFound(message, param="file_id")

@@ -1,0 +1,63 @@
+"""The code_interpreter tool of the server: the function that it offers to models."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from antiphon.protocol.types.tools import CodeInterpreterTool, FunctionTool
+from antiphon.protocol.types.tools import Tool as Declaration
+from antiphon.tools.base import ToolServices
+from antiphon.tools.code_interpreter.response_code import NAME, ResponseCode
+
+HARMONY: Final = "python"
+_SETUP_HINT = "The server's operator enables it with --sandbox, and without --disable-store."
+_PARAMETERS: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"code": {"type": "string", "description": "The Python code, as one would write it into a file."}},
+    "required": ["code"],
+    "additionalProperties": False,
+}
+_FUNCTION: Final = FunctionTool(
+    name=NAME,
+    description="Runs Python code as a cell of a notebook and returns what it prints, and the value of its last line."
+    " Variables, imports and files are kept between calls. Files of the user are in /mnt/data; list that folder to see"
+    " their names. Figures of matplotlib are shown to the user. Save files for the user in /mnt/data, and link each in"
+    " the answer as [name](sandbox:/mnt/data/name). There is no access to the internet.",
+    parameters=_PARAMETERS,
+    strict=False,
+)
+
+
+class CodeInterpreter:
+    """The code_interpreter tool; see `BuiltInTool`."""
+
+    kind = NAME
+    types: tuple[type, ...] = (CodeInterpreterTool,)
+    harmony = HARMONY
+    recipients: Mapping[str, str] = {HARMONY: NAME}
+
+    def __init__(self, services: ToolServices) -> None:
+        self._containers = services.containers
+        self._limits = services.config.limits
+
+    @property
+    def missing(self) -> str:
+        return _SETUP_HINT if self._containers is None else ""
+
+    def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
+        """Return no function for code that only programs may run, which this server does not run."""
+        assert isinstance(declared, CodeInterpreterTool)
+        callers = declared.allowed_callers
+        return (_FUNCTION,) if callers is UNSET or "direct" in callers else ()
+
+    def list_ignored(self, declared: Declaration) -> list[str]:
+        return []
+
+    def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseCode:
+        assert isinstance(declared, CodeInterpreterTool)
+        assert self._containers is not None
+        return ResponseCode(self._containers, self._limits, declared, tenant, include)
+
+    async def close(self) -> None:
+        pass
