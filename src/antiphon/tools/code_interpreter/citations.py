@@ -23,6 +23,16 @@ LINK: Final = "sandbox:"
 _NOTE: Final = re.compile(r"^\[(cfile_\w{1,64}) (?:(figure)|sandbox:(/mnt/data/[^\n]{1,1000}))\]$", re.MULTILINE)
 
 
+def describe_file(file: WrittenFile) -> str:
+    """Return the note by which models and other servers know a file."""
+    return f"[{file.file_id} {'figure' if file.is_figure else f'{LINK}{file.path}'}]"
+
+
+def escape_notes(printed: str) -> str:
+    """Replace the beginnings of notes in a text that code has printed."""
+    return printed.replace("[cfile_", "(cfile_")
+
+
 class WrittenFiles:
     """The files that the code of a response has written, by the links that models write."""
 
@@ -38,6 +48,11 @@ class WrittenFiles:
             self._by_link |= dict.fromkeys((LINK + file.path, LINK + quote(file.path)), file)
             if file.is_figure:
                 self._figures[file.file_id] = file
+
+    def clear(self) -> None:
+        """Forget all files, because their container is lost."""
+        self._by_link.clear()
+        self._figures.clear()
 
     def restore(self, output: ToolOutputContent) -> None:
         """Restore the files from an output that another server made; their container is that of the response."""
