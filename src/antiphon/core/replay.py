@@ -5,7 +5,8 @@ The entries of a running response are stored in batches. An ended response has a
 JSON. The output in the stored JSON of the response is the preset dictionary of the compression, since it contains
 almost every text of the log. zlib verifies that the dictionary is the same when it decompresses (RFC 1950, section 2.2,
 DICTID), so a log cannot be read with another response. Results of server items, which may be images, are not stored a
-second time: they are read from the response.
+second time: they are read from the response. The log alone has what a model was told of code whose outputs the client
+has not included; later responses show it to their models.
 
     version ─ zlib stream of the log
 """
@@ -19,14 +20,23 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from antiphon.core.deltas import CallStarted, ItemAdded, ReasoningDelta, ServerItemDone, ServerItemStarted, Text
+from antiphon.core.deltas import (
+    CallStarted,
+    ItemAdded,
+    ReasoningDelta,
+    ServerItemDone,
+    ServerItemStarted,
+    Text,
+    ToolOutputContent,
+)
 from antiphon.core.emitter.emitter import Emitter, EventLog
 from antiphon.core.emitter.event_log import FoldedDeltas, LogEntry, RunEnded, RunStarted
 from antiphon.core.emitter.parts_in_progress import EventList
 from antiphon.core.emitter.server_item_kinds import is_server_item
 from antiphon.core.emitter.tool_items import initial_view
 from antiphon.ids import ItemIds
-from antiphon.protocol.types.items import Message, OutputItem, Reasoning, ShellCall
+from antiphon.protocol.types.items import CodeInterpreterCall, Message, OutputItem, Reasoning, ShellCall
+from antiphon.protocol.types.parts import InputText
 from antiphon.protocol.types.response import Response
 
 
@@ -115,6 +125,7 @@ class _PackedDone(Struct, frozen=True, array_like=True, tag="z"):
 
     key: int
     output_index: int
+    model_text: str = ""  # what the model read of it, if the item lacks it
 
 
 _PackedEntry = LogEntry | _PackedDeltas | _PackedDone
@@ -143,6 +154,17 @@ def pack(log: Sequence[Sequence[LogEntry]], response: Response, body: bytes) -> 
 
 def unpack(packed: bytes, body: bytes) -> list[LogEntry]:
     """Restore the log entries. `body` is the JSON of the terminal Response. Raises UnreadableLog."""
+    return [*_restore(_unpack_entries(packed, body), body)]
+
+
+def read_code_outputs(packed: bytes, body: bytes) -> dict[str, ToolOutputContent]:
+    """Return what the model was told of code, by item id, where the items lack it. Raises UnreadableLog."""
+    calls = [entry for entry in _unpack_entries(packed, body) if isinstance(entry, _PackedDone) and entry.model_text]
+    output = _response_decoder.decode(body).output if calls else []
+    return {str(output[entry.output_index].id): entry.model_text for entry in calls}
+
+
+def _unpack_entries(packed: bytes, body: bytes) -> list[_PackedEntry]:
     if packed[:1] != bytes((VERSION,)):
         raise UnreadableLog(f"The packed log does not have version {VERSION}.")
     window_bits = 8 + (packed[1] >> 4) if len(packed) > 1 else 0  # RFC 1950, section 2.2, CINFO
@@ -153,7 +175,7 @@ def unpack(packed: bytes, body: bytes) -> list[LogEntry]:
         raise UnreadableLog(f"The packed log is damaged or belongs to another response: {error}") from None
     if not decompressor.eof or decompressor.unused_data:
         raise UnreadableLog("The packed log is truncated or has data after its end.")
-    return [*_restore([entry for part in parts for entry in part], body)]
+    return [entry for part in parts for entry in part]
 
 
 def _make_dictionary(body: bytes, window_bits: int) -> bytes:
@@ -175,6 +197,8 @@ def _drop_results(log: Sequence[Sequence[LogEntry]], response: Response) -> list
                     next(indexes)
                 started[key] = next(indexes)
                 return entry if isinstance(item, ShellCall) else ServerItemStarted(key, initial_view(item))
+            case ServerItemDone(key=key, item=CodeInterpreterCall(outputs=None), model_output=content):
+                return _PackedDone(key, started[key], _join_text(content))
             case ServerItemDone(key=key):
                 return _PackedDone(key, started[key])
             case ItemAdded():
@@ -182,6 +206,10 @@ def _drop_results(log: Sequence[Sequence[LogEntry]], response: Response) -> list
         return entry
 
     return [[*map(shorten, part)] for part in log]
+
+
+def _join_text(content: ToolOutputContent) -> str:
+    return content if isinstance(content, str) else "\n".join([x.text for x in content if isinstance(x, InputText)])
 
 
 def _restore(entries: list[_PackedEntry], body: bytes) -> Iterator[LogEntry]:
@@ -193,6 +221,6 @@ def _restore(entries: list[_PackedEntry], body: bytes) -> Iterator[LogEntry]:
             output = output or _response_decoder.decode(body).output
             item = output[entry.output_index]
             assert is_server_item(item)
-            yield ServerItemDone(entry.key, replace(item, id=UNSET))
+            yield ServerItemDone(entry.key, replace(item, id=UNSET), entry.model_text)
         else:
             yield entry

@@ -63,12 +63,15 @@ class CodeContainers(Protocol):
     async def check(self, tenant: str, wanted: str | AutoContainer, param: str) -> None:
         """Raise what `resolve` would raise for this declaration, which is at `param`, and make nothing."""
 
-    async def resolve(self, tenant: str, wanted: str | AutoContainer, previous: Sequence[str], param: str) -> str:
+    async def find(self, tenant: str, wanted: str | AutoContainer, previous: Sequence[str], param: str) -> str | None:
         """Return the id of the container that a declaration means, which is in use from now on.
 
         That is the container that it names. If it names none, it is the first of `previous`, the containers of earlier
-        calls, that is alive and has the memory that is wanted, or a new one. The files of the declaration are in it.
+        calls, that is alive and has the memory that is wanted, or None. The files of the declaration are in it.
         """
+
+    async def make(self, tenant: str, wanted: AutoContainer, container_id: str, param: str) -> None:
+        """Make a container with the files of the declaration, under a new id."""
 
     def run(
         self, tenant: str, container_id: str, code: str, seconds: float | None = None

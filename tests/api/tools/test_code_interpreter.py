@@ -4,6 +4,7 @@ import asyncio
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,12 +112,17 @@ async def test_code_is_streamed_run_and_its_file_cited(server: ApiServer, includ
 async def test_a_continuation_has_the_variables_and_sees_the_calls(server: ApiServer, chain: str) -> None:
     conversation = await server.post_ok("conversations", {}) if chain == "conversation" else None
     fields = {"conversation": conversation["id"]} if conversation else {}
-    first = await create(server, CSV, include=[OUTPUTS], **fields)
+    first = await create(server, CSV, answer=LINK, include=[OUTPUTS], **fields)
     if chain == "previous_response_id":
         fields = {"previous_response_id": first["id"]}
     elif chain == "input":
         fields = {"input": [*first["output"], {"role": "user", "content": "And?"}]}
-    second = await create(server, "x + 1", include=[OUTPUTS], tools=[{"type": "code_interpreter"}], **fields)
+    again = f"{LINK} as before."
+    second = await create(
+        server, "x + 1", answer=again, include=[OUTPUTS], tools=[{"type": "code_interpreter"}], **fields
+    )
+    cited = [response["output"][1]["content"][0]["annotations"][0]["file_id"] for response in (first, second)]
+    assert cited[0] == cited[1]
     assert second["output"][0]["container_id"] == first["output"][0]["container_id"]
     assert second["output"][0]["outputs"] == [{"type": "logs", "logs": "42\n"}]
     assert second["tools"] == [TOOL]
@@ -124,15 +130,43 @@ async def test_a_continuation_has_the_variables_and_sees_the_calls(server: ApiSe
     assert "'content': '3\\n'" in last_prompt(server)
 
 
-async def test_outputs_that_were_not_included_are_not_shown_again(server: ApiServer) -> None:
-    first = await create(server, "print('secret')")
-    await create(server, previous_response_id=first["id"])
-    assert "[The output of this code is not shown again.]" in last_prompt(server)
-    listed = await create(server, "print('open')", include=[OUTPUTS])
-    path = f"responses/{listed['id']}"
+async def test_a_container_is_made_only_for_code_and_its_lack_is_told_to_the_model(
+    sandbox_options: dict[str, Any],
+) -> None:
+    async with asyncio.timeout(120), run_api(**sandbox_options, containers_max_entries=1) as server:
+        for _ in range(3):
+            await create(server)
+        assert (await server.get("containers")).json()["data"] == []
+        await create(server, "1")
+        response = await create(server, "2")
+        assert [item["status"] for item in response["output"]] == ["failed", "completed"]
+        assert "Error: At most 1 containers can run" in last_prompt(server)
+
+
+@pytest.mark.shows("A4.8")
+async def test_outputs_are_returned_only_if_they_are_included(server: ApiServer) -> None:
+    response = await create(server, "print('open')", include=[OUTPUTS])
+    path = f"responses/{response['id']}"
     assert (await server.get(path)).json()["output"][0]["outputs"] is None
     shown = (await server.get(f"{path}?include={OUTPUTS}")).json()["output"][0]["outputs"]
     assert shown == [{"type": "logs", "logs": "open\n"}]
+
+
+@pytest.mark.shows("E.18")
+@pytest.mark.parametrize("chain", ["previous_response_id", "conversation"])
+async def test_the_model_sees_outputs_again_that_its_client_has_not_included(server: ApiServer, chain: str) -> None:
+    conversation = await server.post_ok("conversations", {}) if chain == "conversation" else None
+    fields = {"conversation": conversation["id"]} if conversation else {}
+    first = await create(server, "print('first')", PYPLOT + "\nprint('second')", **fields)
+    assert [item.get("outputs") for item in first["output"]] == [None, None, None]
+    fields = fields or {"previous_response_id": first["id"]}
+    second = await create(server, "print('third')", **fields)
+    assert all(f"'content': '{word}" in last_prompt(server) for word in ("first", "second", "third"))
+    assert FIGURE not in last_prompt(server)
+    await server.delete(f"responses/{first['id']}")
+    await create(server, **(fields if conversation else {"previous_response_id": second["id"]}))
+    assert "'content': 'third" in last_prompt(server)
+    assert "'content': '[The output of this code is not shown again.]'" in last_prompt(server)
 
 
 @pytest.mark.shows("E.19")
@@ -213,6 +247,7 @@ async def test_a_container_that_cannot_be_used_is_rejected_before_anything_happe
         ("cntr_0", "container", "container_not_found"),
         (gone, "container", "container_expired"),
         ({"type": "auto", "file_ids": ["file-0"]}, "container.file_ids[0]", "invalid_value"),
+        ({"type": "auto", "file_ids": ["file-0"] * 101}, "container.file_ids", "invalid_value"),
         ({"type": "auto", "memory_limit": "64g"}, "container.memory_limit", "invalid_value"),
         (
             {"type": "auto", "network_policy": {"type": "allowlist", "allowed_domains": ["x.example"]}},
@@ -235,6 +270,29 @@ async def test_the_tool_is_rejected_where_code_is_not_run(settings: dict[str, An
         answer = await server.post("responses", {"model": "fake", "input": "hi", "tools": [TOOL], "store": False})
         assert (answer.status, answer.error["param"]) == (400, "tools[0]")
         assert flag in answer.error["message"]
+
+
+@pytest.mark.shows("E.26")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_tool_is_rejected_on_a_host_without_a_sandbox(tmp_path: Path, stream: bool) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho this kernel has no Landlock >&2\nexit 1\n")
+    python.chmod(0o755)
+    async with run_api(sandbox_folder=tmp_path / "sandbox", sandbox_python=str(python)) as server:
+        answer = await server.post("responses", {"model": "fake", "input": "hi", "tools": [TOOL], "stream": stream})
+        assert (answer.status, answer.error["param"], answer.error["code"]) == (400, "tools[0]", "sandbox_disabled")
+        assert "--sandbox auto" in answer.error["message"]
+        assert not server.engine.seen
+
+
+@pytest.mark.shows("H3.6")
+async def test_legacy_events_have_the_outputs(sandbox_options: dict[str, Any]) -> None:
+    async with asyncio.timeout(120), run_api(**sandbox_options, legacy_events="on") as server:
+        queue_turns(server, "6 * 7")
+        body = {"model": "fake", "input": "?", "tools": [TOOL], "stream": True, "include": [OUTPUTS]}
+        events = parse_events(await server.post("responses", body))
+        (completed,) = [event for event in events if event["type"] == "response.code_interpreter_call.completed"]
+        assert completed["outputs"] == [{"type": "logs", "logs": "42\n"}]
 
 
 # ---- gpt-oss

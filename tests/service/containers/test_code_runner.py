@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.errors import ContainerExpired, InvalidValue, UnknownContainer, UnsupportedParameter
+from antiphon.ids import new_id
 from antiphon.protocol.types.containers import CreateContainer
 from antiphon.protocol.types.files import FileFields
 from antiphon.protocol.types.tools import AutoContainer, NetworkAllowlist, NetworkDisabled
@@ -28,6 +29,16 @@ async def run(runner: CodeRunner, container_id: str, code: str) -> list[CodeEven
     return [event async for event in runner.run(TENANT, container_id, code)]
 
 
+async def resolve(runner: CodeRunner, wanted: str | AutoContainer, previous: list[str]) -> str:
+    """Find or make a container as a tool would."""
+    container_id = await runner.find(TENANT, wanted, previous, PARAM)
+    if container_id is None:
+        assert isinstance(wanted, AutoContainer)
+        container_id = new_id("cntr")
+        await runner.make(TENANT, wanted, container_id, PARAM)
+    return container_id
+
+
 async def store_file(files: Files, content: bytes, name: str) -> str:
     async def pieces() -> AsyncIterator[bytes]:
         yield content
@@ -40,14 +51,14 @@ async def store_file(files: Files, content: bytes, name: str) -> str:
 async def test_an_auto_container_is_reused_while_it_is_alive(
     runner: CodeRunner, live: LiveContainers, clock: Clock
 ) -> None:
-    first = await runner.resolve(TENANT, AUTO, [], PARAM)
+    first = await resolve(runner, AUTO, [])
     await run(runner, first, "x = 41")
-    second = await runner.resolve(TENANT, AUTO, ["cntr_unknown", first], PARAM)
+    second = await resolve(runner, AUTO, ["cntr_unknown", first])
     assert second == first
     events = await run(runner, second, "x + 1")
     assert [event.text for event in events if isinstance(event, PrintedText)] == ["42\n"]
     clock.now += 1201
-    third = await runner.resolve(TENANT, AUTO, [first], PARAM)
+    third = await resolve(runner, AUTO, [first])
     assert third != first
     assert (await live.find(TENANT, third)).name == "auto"
 
@@ -55,7 +66,7 @@ async def test_an_auto_container_is_reused_while_it_is_alive(
 @pytest.mark.shows("E6.8")
 async def test_a_container_that_is_named_must_be_alive(runner: CodeRunner, live: LiveContainers, clock: Clock) -> None:
     row = await live.create(TENANT, CreateContainer(name="box"))
-    assert await runner.resolve(TENANT, row.id, ["cntr_other"], PARAM) == row.id
+    assert await resolve(runner, row.id, ["cntr_other"]) == row.id
     await runner.check(TENANT, row.id, PARAM)
     for tenant, name in ((TENANT, "cntr_unknown"), ("other", row.id)):
         with pytest.raises(UnknownContainer) as unknown:
@@ -63,7 +74,7 @@ async def test_a_container_that_is_named_must_be_alive(runner: CodeRunner, live:
         assert unknown.value.param == PARAM
     clock.now += 1201
     with pytest.raises(ContainerExpired) as expired:
-        await runner.resolve(TENANT, row.id, [], PARAM)
+        await resolve(runner, row.id, [])
     assert expired.value.param == PARAM
     with pytest.raises(ContainerExpired):
         await run(runner, row.id, "1")
@@ -72,10 +83,10 @@ async def test_a_container_that_is_named_must_be_alive(runner: CodeRunner, live:
 @pytest.mark.shows("E6.8")
 async def test_the_files_of_a_declaration_are_in_new_and_in_reused_containers(runner: CodeRunner, files: Files) -> None:
     one, two = await store_file(files, b"1", "one.txt"), await store_file(files, b"2", "two.txt")
-    first = await runner.resolve(TENANT, AutoContainer(file_ids=[one]), [], PARAM)
+    first = await resolve(runner, AutoContainer(file_ids=[one]), [])
     await run(runner, first, f"open('/mnt/data/{one}-one.txt', 'w').write('changed')")
     wanted = AutoContainer(file_ids=[one, two], memory_limit="1g", network_policy=NetworkDisabled())
-    assert await runner.resolve(TENANT, wanted, [first], PARAM) == first
+    assert await resolve(runner, wanted, [first]) == first
     code = f"print(open('/mnt/data/{one}-one.txt').read(), open('/mnt/data/{two}-two.txt').read())"
     assert PrintedText("stdout", "changed 2\n") in await run(runner, first, code)
 
@@ -95,20 +106,20 @@ async def test_a_declaration_that_cannot_be_honoured_is_refused_by_name(
         await runner.check(TENANT, wanted, PARAM)
     assert checked.value.param == f"{PARAM}.{field}"
     with pytest.raises(error):
-        await runner.resolve(TENANT, wanted, [], PARAM)
+        await resolve(runner, wanted, [])
     assert await store.list_running_containers(live.sandbox.name) == []
 
 
 async def test_a_container_with_other_memory_is_not_reused(
     runner: CodeRunner, live: LiveContainers, files: Files
 ) -> None:
-    small = await runner.resolve(TENANT, AUTO, [], PARAM)
+    small = await resolve(runner, AUTO, [])
     settings = replace(live.settings, container_max_memory="4g")
     generous = CodeRunner(LiveContainers(live.store, files, live.sandbox, settings))
-    large = await generous.resolve(TENANT, AutoContainer(memory_limit="4g"), [small], PARAM)
+    large = await resolve(generous, AutoContainer(memory_limit="4g"), [small])
     assert large != small
-    assert await generous.resolve(TENANT, AutoContainer(memory_limit="4g"), [small, large], PARAM) == large
-    assert await generous.resolve(TENANT, AUTO, [large, small], PARAM) == large
+    assert await resolve(generous, AutoContainer(memory_limit="4g"), [small, large]) == large
+    assert await resolve(generous, AUTO, [large, small]) == large
 
 
 # Draws with a stand-in for matplotlib, which the interpreter of the tests does not have.
@@ -124,7 +135,7 @@ written = open('/mnt/data/a.txt', 'w').write('a')
 
 @pytest.mark.shows("E6.8")
 async def test_a_figure_is_a_file_too_and_hides_no_other_file(runner: CodeRunner, live: LiveContainers) -> None:
-    container = await runner.resolve(TENANT, AUTO, [], PARAM)
+    container = await resolve(runner, AUTO, [])
     figure, image, other, result = await run(runner, container, FIGURE)
     assert figure == Figure(b"PNG")
     assert isinstance(image, WrittenFile)
@@ -138,7 +149,7 @@ async def test_a_figure_is_a_file_too_and_hides_no_other_file(runner: CodeRunner
 
 @pytest.mark.shows("E6.8")
 async def test_files_that_code_writes_come_before_its_result(runner: CodeRunner, store: Store) -> None:
-    container = await runner.resolve(TENANT, AUTO, [], PARAM)
+    container = await resolve(runner, AUTO, [])
     events = await run(runner, container, "for n in range(3): open(f'/mnt/data/{n}', 'w').write('x' * n)")
     *files, result = events
     assert [(file.path, file.size) for file in files if isinstance(file, WrittenFile)] == [

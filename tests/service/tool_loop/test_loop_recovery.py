@@ -114,17 +114,19 @@ async def test_code_that_was_running_is_not_rerun_and_the_model_is_told_whether_
         dead.engine.says(*make_calls("code_interpreter", '{"code": "x = 1"}'))
         response_id = await start_response(dead, stream=False, tools=[{"type": "code_interpreter"}])
         await containers.called.wait()
+        used = containers.latest
         await kill_server(dead, clock)
         containers.running.set()
         if is_lost:
-            containers.expired.add("cntr_1")
+            containers.expired.add(used)
         other.engine.says(*make_calls("code_interpreter", '{"code": "2"}'))
         other.engine.says(Text("I do not know."))
         await other.background_runs.scan()
         response = await other.wait_ended(response_id)
         calls = [item for item in response.output if isinstance(item, CodeInterpreterCall)]
         assert [(call.code, call.status) for call in calls] == [("x = 1", "failed"), ("2", "completed")]
-        assert [call.container_id for call in calls] == ["cntr_1", "cntr_2" if is_lost else "cntr_1"]
+        assert [call.container_id for call in calls] == [used, containers.latest]
+        assert (used != containers.latest) is is_lost
         prompts = repr([request.prompt for request in other.engine.seen])
         assert f"{INTERRUPTED} {LOST if is_lost else FOUND}" in prompts
         assert (OTHER_CONTAINER in prompts) is is_lost

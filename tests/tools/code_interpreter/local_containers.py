@@ -31,7 +31,7 @@ sys.modules["matplotlib.pyplot"] = types.SimpleNamespace(
 
 
 class LocalContainers:
-    """Numbers containers and files. `expired` has those that are gone; clear `running` to make calls wait."""
+    """`expired` has containers that are gone. Clear `running` to make calls wait; `called` is set when one is made."""
 
     def __init__(self, sandbox: LocalSandbox) -> None:
         self.sandbox = sandbox
@@ -42,22 +42,29 @@ class LocalContainers:
         self.running.set()
         self._files: dict[str, dict[str, str]] = defaultdict(dict)  # ids by path and container
 
-    async def add(self, tenant: str = "tenant") -> str:
-        container_id = f"cntr_{len(self.tenants) + 1}"
+    @property
+    def latest(self) -> str:
+        return [*self.tenants][-1]
+
+    async def add(self, tenant: str = "tenant", container_id: str | None = None) -> str:
+        container_id = container_id or f"cntr_{len(self.tenants) + 1}"
         await self.sandbox.start(container_id, LIMITS)
         self.tenants[container_id] = tenant
         return container_id
 
     async def check(self, tenant: str, wanted: str | AutoContainer, param: str) -> None:
+        self.wanted.append(wanted)
         if isinstance(wanted, str):
             self._find(tenant, wanted, param)
 
-    async def resolve(self, tenant: str, wanted: str | AutoContainer, previous: Sequence[str], param: str) -> str:
-        self.wanted.append(wanted)
+    async def find(self, tenant: str, wanted: str | AutoContainer, previous: Sequence[str], param: str) -> str | None:
         if isinstance(wanted, str):
             return self._find(tenant, wanted, param)
         alive = [one for one in previous if self.tenants.get(one) == tenant and one not in self.expired]
-        return alive[0] if alive else await self.add(tenant)
+        return alive[0] if alive else None
+
+    async def make(self, tenant: str, wanted: AutoContainer, container_id: str, param: str) -> None:
+        await self.add(tenant, container_id)
 
     async def run(
         self, tenant: str, container_id: str, code: str, seconds: float | None = None

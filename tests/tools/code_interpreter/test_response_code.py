@@ -16,7 +16,7 @@ from antiphon.protocol.types.parts import InputFile, InputImage, InputText, Mess
 from antiphon.protocol.types.tools import AutoContainer, CodeInterpreterTool, NetworkDisabled
 from antiphon.tools.base import ModelToolCall, ToolResult
 from antiphon.tools.code_interpreter.response_code import ResponseCode
-from antiphon.tools.code_interpreter.response_container import FOUND, LOST, OTHER_CONTAINER
+from antiphon.tools.code_interpreter.response_container import FOUND, LOST, MAX_PREVIOUS, OTHER_CONTAINER
 from antiphon.tools.code_interpreter.run_output import RESTARTED
 from tests.protocol.decoding.requests import decode_fields
 from tests.tools.code_interpreter.local_containers import PYPLOT, LocalContainers, make_tool, run_containers
@@ -61,7 +61,9 @@ def past_call(container: str) -> CodeInterpreterCall:
 
 
 async def prepare(tool: ResponseCode, *history: InputItem) -> None:
-    await (await tool.prepare("tools[2]", history))()
+    wait = await tool.prepare("tools[2]", history)
+    if wait is not None:
+        await wait()
 
 
 async def test_variables_are_kept_and_outputs_are_listed_only_if_included(containers: LocalContainers) -> None:
@@ -70,12 +72,12 @@ async def test_variables_are_kept_and_outputs_are_listed_only_if_included(contai
     result = await run(plain, "x = 6\nprint('six')\nx * 7", deltas)
     assert deltas == [Progress(3, "interpreting")]
     code = "x = 6\nprint('six')\nx * 7"
-    assert result.item == CodeInterpreterCall(status="completed", container_id="cntr_1", code=code)
+    assert result.item == CodeInterpreterCall(status="completed", container_id=containers.latest, code=code)
     assert result.model_output == "six\n42"
     assert await tell(plain, "x + 1") == "7"
     item = (await run(listed, "print('six')")).item
     assert item == CodeInterpreterCall(
-        status="completed", container_id="cntr_2", code="print('six')", outputs=[CodeLogs(logs="six\n")]
+        status="completed", container_id=containers.latest, code="print('six')", outputs=[CodeLogs(logs="six\n")]
     )
 
 
@@ -112,7 +114,7 @@ async def test_a_cancelled_call_interrupts_the_code(containers: LocalContainers)
     await tell(tool, "steps = 0")
     busy = "open('/mnt/data/begun', 'w').close()\nwhile True: steps += 1"
     running = asyncio.ensure_future(run(tool, busy))
-    while not await containers.sandbox.list_files("cntr_1"):
+    while not await containers.sandbox.list_files(containers.latest):
         pass
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -132,7 +134,7 @@ async def test_written_files_and_figures_are_told_and_cited(containers: LocalCon
     assert isinstance(figure.model_output[1], InputImage)
     for restored in (False, True):
         if restored:  # another server continues
-            item, tool = past_call("cntr_1"), begin(containers)
+            item, tool = past_call(containers.latest), begin(containers)
             tool.restore_output("[cfile_1 sandbox:/mnt/data/a.csv]")
             tool.restore_output(figure.model_output)
             assert await tool.recover([item]) == FOUND
@@ -141,7 +143,7 @@ async def test_written_files_and_figures_are_told_and_cited(containers: LocalCon
         cited = rewriter.feed([Text("[a](sandbox:/mnt/data/a.csv)")]) + rewriter.finish()
         found = [delta.annotation for delta in cited if not isinstance(delta, Text)]  # type: ignore[union-attr]
         assert [(one.container_id, one.filename, one.start_index, one.end_index) for one in found] == [  # type: ignore[union-attr]
-            ("cntr_1", "a.csv", 4, 27), ("cntr_1", "cfile_2.png", 0, 0)
+            (containers.latest, "a.csv", 4, 27), (containers.latest, "cfile_2.png", 0, 0)
         ]  # fmt: skip
 
 
@@ -167,7 +169,16 @@ async def test_the_container_of_the_latest_call_that_is_alive_is_used_again(cont
     await prepare(tool, *history)
     item = (await run(tool, "1")).item
     assert isinstance(item, CodeInterpreterCall)
-    assert item.container_id == "cntr_3"
+    assert item.container_id == containers.latest
+    assert len(containers.tenants) == 3
+
+
+async def test_a_bounded_number_of_containers_is_tried(containers: LocalContainers) -> None:
+    used = await containers.add()
+    tool = begin(containers)
+    await prepare(tool, past_call(used), *[past_call(f"cntr_of_others_{number}") for number in range(MAX_PREVIOUS)])
+    await run(tool, "1")
+    assert containers.latest != used
 
 
 async def test_a_server_that_takes_over_says_whether_the_container_is_lost(containers: LocalContainers) -> None:
@@ -222,9 +233,11 @@ async def test_a_call_has_its_container_in_the_first_turn(containers: LocalConta
     await prepare(tool)
     rewriter = tool.make_rewriter(is_last=True)
     assert rewriter is not None
-    assert rewriter.feed([CallStarted(0, "code_interpreter", "code_interpreter")]) == [
-        CallStarted(0, "code_interpreter", "code_interpreter", "cntr_1", lists_outputs=True)
-    ]
+    (started,) = rewriter.feed([CallStarted(0, "code_interpreter", "code_interpreter")])
+    assert not containers.tenants  # it is made for the first call
+    await run(tool, "1")
+    named = CallStarted(0, "code_interpreter", "code_interpreter", containers.latest, lists_outputs=True)
+    assert started == named
 
 
 @pytest.mark.parametrize("code", ["", " \n", "x" * 100_000])

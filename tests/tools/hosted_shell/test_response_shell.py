@@ -71,7 +71,9 @@ def past_call(container: str) -> ShellCall:
 
 
 async def prepare(tool: ResponseShell, *history: InputItem) -> None:
-    await (await tool.prepare("tools[2]", history))()
+    wait = await tool.prepare("tools[2]", history)
+    if wait is not None:
+        await wait()
 
 
 async def test_commands_run_in_order_in_shells_of_their_own_and_share_files_only(containers: LocalContainers) -> None:
@@ -118,7 +120,7 @@ async def test_a_cancelled_call_kills_the_command(containers: LocalContainers) -
     tool = begin(containers)
     await run(tool, "true")
     running = asyncio.ensure_future(run(tool, "touch begun; while :; do echo >> ticks; done"))
-    while not await containers.sandbox.list_files("cntr_1"):
+    while not await containers.sandbox.list_files(containers.latest):
         pass
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -140,8 +142,9 @@ async def test_the_call_names_its_container_and_invalid_calls_are_explained(cont
         call_id="",
         status="completed",
         action=ShellAction(commands=["ls"], timeout_ms=5),
-        environment=ContainerReference(container_id="cntr_1"),
+        environment=ContainerReference(container_id=tool.container.id),
     )
+    assert not containers.tenants  # it is made for the first call
     for call in (make_call(), make_call(*["ls"] * 17), make_call("ls", timeout_ms=-1)):
         assert tool.start_item(call).action.commands == []
         with pytest.raises(InvalidValue):
@@ -157,24 +160,25 @@ async def test_the_container_of_earlier_calls_is_used_again(containers: LocalCon
     containers.expired |= {"cntr_1", "cntr_2"}
     second = begin(containers)
     await prepare(second, shell, code)
-    assert second.container.id == "cntr_3"
     assert str((await run(second, "ls")).model_output).startswith(OTHER_CONTAINER)
+    assert second.container.id == containers.latest
 
 
-@pytest.mark.parametrize("named", [False, True], ids=["auto", "named"])
+@pytest.mark.parametrize("named", ["", "code", "shell"])
 async def test_a_code_interpreter_of_the_response_has_the_same_container(
-    containers: LocalContainers, named: bool
+    containers: LocalContainers, named: str
 ) -> None:
-    wanted = await containers.add() if named else AutoContainer()
-    code = make_tool(containers).begin(CodeInterpreterTool(container=wanted), "tenant", frozenset())
-    shell = begin(containers)
+    name = await containers.add() if named else ""
+    declared = CodeInterpreterTool(container=name if named == "code" else AutoContainer())
+    code = make_tool(containers).begin(declared, "tenant", frozenset())
+    shell = begin(containers, ContainerReference(container_id=name) if named == "shell" else None)
     share_container([code, shell])
     for tool in (code, shell):
-        wait = await tool.prepare("tools[0]", ())
-        assert wait is not None
-        await wait()
-    assert code.container.id == shell.container.id == "cntr_1"
+        if (wait := await tool.prepare("tools[0]", ())) is not None:
+            await wait()
     await run(shell, "echo 7 > n")
+    assert code.container.id == shell.container.id == containers.latest
+    assert len(containers.tenants) == 1
     call = ModelToolCall(key=1, id="ci_1", name="code_interpreter", arguments="open('n').read()")
     assert (await code.run(call, lambda delta: asyncio.sleep(0))).model_output == "'7\\n'"
     assert shell.make_rewriter(True) is None
@@ -189,14 +193,14 @@ async def test_files_are_cited_and_restored_by_another_server(containers: LocalC
     told = (await run(tool, "echo 7 > n")).model_output
     other = begin(containers)
     other.restore_output(told)
-    assert await other.recover([past_call("cntr_1")]) == FOUND
+    assert await other.recover([past_call(containers.latest)]) == FOUND
     rewriter = other.make_rewriter(True)
     assert rewriter is not None
     assert "cfile_1" in repr([*rewriter.feed([Text("sandbox:/mnt/data/n")]), *rewriter.finish()])
-    containers.expired.add("cntr_1")
+    containers.expired.add(containers.latest)
     late = begin(containers)
     late.restore_output(told)
-    assert await late.recover([past_call("cntr_1")]) == LOST
+    assert await late.recover([past_call(containers.latest)]) == LOST
     assert late.make_rewriter(True) is None
 
 

@@ -48,7 +48,7 @@ Memory = Literal["1g", "4g", "16g", "64g"]
 
 
 class AutoContainer(Tagged, tag="auto", kw_only=True):
-    file_ids: list[str] | UnsetType = UNSET
+    file_ids: Annotated[list[str], Meta(max_length=100)] | UnsetType = UNSET
     memory_limit: Memory | UnsetType = UNSET
     network_policy: NetworkPolicy | UnsetType = UNSET
 

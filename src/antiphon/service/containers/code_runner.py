@@ -32,18 +32,21 @@ class CodeRunner:
             await self._live.ensure(tenant, wanted, param)
         else:
             await self._live.check(tenant, _to_request(wanted), f"{param}.")
+            await self._live.sandbox.status()  # raises if there is none
 
-    async def resolve(self, tenant: str, wanted: str | AutoContainer, previous: Sequence[str], param: str) -> str:
+    async def find(self, tenant: str, wanted: str | AutoContainer, previous: Sequence[str], param: str) -> str | None:
         if isinstance(wanted, str):
             return (await self._live.ensure(tenant, wanted, param)).id
-        request = _to_request(wanted)
-        files = await self._live.check(tenant, request, f"{param}.")
+        files = await self._live.check(tenant, _to_request(wanted), f"{param}.")
         for container_id in previous:
             row = await self._find_alive(tenant, container_id, param)
             if row is not None and wanted.memory_limit in (UNSET, row.memory):
                 await self._add_missing(tenant, row, files)
                 return row.id
-        return (await self._live.create(tenant, request, f"{param}.")).id
+        return None
+
+    async def make(self, tenant: str, wanted: AutoContainer, container_id: str, param: str) -> None:
+        await self._live.create(tenant, _to_request(wanted), f"{param}.", container_id)
 
     async def _find_alive(self, tenant: str, container_id: str, param: str) -> ContainerRow | None:
         try:

@@ -87,10 +87,12 @@ class LiveContainers:
             raise InvalidValue(f"There is no file {file_id[:_MAX_SHOWN_ID]!r}.", param=param)
         return row
 
-    async def create(self, tenant: str, request: CreateContainer, prefix: str = "") -> ContainerRow:
+    async def create(
+        self, tenant: str, request: CreateContainer, prefix: str = "", container_id: str | None = None
+    ) -> ContainerRow:
         """Make a container with its files. If that fails, nothing remains of it."""
         files = await self.check(tenant, request, prefix)
-        row = self._make_row(request)
+        row = self._make_row(request, container_id or new_id("cntr"))
         await self.store.add_container(tenant, row, self.settings.containers_max_entries)
         async with AsyncExitStack() as cleanup:
             cleanup.push_async_callback(self._discard, tenant, row.id)
@@ -102,10 +104,10 @@ class LiveContainers:
             cleanup.pop_all()
         return row
 
-    def _make_row(self, request: CreateContainer) -> ContainerRow:
+    def _make_row(self, request: CreateContainer, container_id: str) -> ContainerRow:
         now, minutes = time(), request.expires_after.minutes
         return ContainerRow(
-            id=new_id("cntr"), created=now, name=request.name, memory=request.memory_limit, minutes=minutes,
+            id=container_id, created=now, name=request.name, memory=request.memory_limit, minutes=minutes,
             last_active=now, expires=now + minutes * 60, sandbox=self.sandbox.name,
         )  # fmt: skip
 

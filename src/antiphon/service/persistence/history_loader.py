@@ -4,15 +4,18 @@ Finished responses never change, so recently continued chains are cached. The ca
 store verifies the parent, in `begin` at the latest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
+from antiphon.core.deltas import ToolOutputContent
+from antiphon.core.replay import UnreadableLog, read_code_outputs
 from antiphon.errors import InvalidValue, UnknownConversation, UnknownPrevious
 from antiphon.ids import is_id, is_item_id, parse_response_id
 from antiphon.offload import run_sized
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.protocol.types.items import InputItem, ItemReference
+from antiphon.protocol.types.items import CodeInterpreterCall, InputItem, ItemReference
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
 from antiphon.service.persistence.history_cache import ChainCache, ChainNode
@@ -23,6 +26,7 @@ from antiphon.stores.sql.store import Store
 Items = tuple[InputItem, ...]
 
 CACHE_BYTES = 64 * 1024 * 1024
+_MAX_CODE_RESPONSES = 20  # whose logs are read for what models were told of code
 _MAX_SHOWN_ID = 64  # characters of a client's id that are echoed in an error
 
 _items_decoder = msgspec.json.Decoder(list[InputItem])
@@ -55,6 +59,21 @@ class HistoryLoader:
             else item
             for index, item in enumerate(items)
         ]
+
+    async def load_code_outputs(self, tenant: str, items: Sequence[InputItem]) -> Mapping[str, ToolOutputContent]:
+        """Return what models were told of code, by item id, where the clients have not included the outputs.
+
+        Only those of the latest responses are read; of others, models read the code alone.
+        """
+        calls = [item for item in items if type(item) is CodeInterpreterCall and item.outputs is None]
+        response_ids = dict.fromkeys([parse_response_id(str(call.id)) for call in reversed(calls)])
+        outputs: dict[str, ToolOutputContent] = {}
+        for response_id in filter(None, [*response_ids][:_MAX_CODE_RESPONSES]):
+            row = await self._store.get(tenant, response_id)
+            if row is not None and row.packed_log is not None:
+                with suppress(UnreadableLog):
+                    outputs |= await run_sized(len(row.response), read_code_outputs, row.packed_log, row.response)
+        return outputs
 
     def remember(self, tenant: str, response: Response, decoded: DecodedRequest, size: int) -> None:
         """Cache a stored response if it continues a cached one; most others are never continued."""

@@ -26,6 +26,7 @@ from antiphon.core.emitter.emitter import Emitter, EventLog
 from antiphon.core.emitter.event_log import LogEntry
 from antiphon.core.emitter.fold import open_response
 from antiphon.core.encrypted_reasoning import Encrypt
+from antiphon.core.history.history import NO_TOOL_OUTPUTS
 from antiphon.core.prompt import TextPrompt, TokenPrompt
 from antiphon.core.replay import Replay
 from antiphon.errors import MissingParameter
@@ -105,6 +106,7 @@ class ResolvedRequest(Struct, frozen=True):
     earlier: Sequence[InputItem]
     continuation: Continuation
     is_chain_root: bool  # its previous response belongs to the connection
+    code_outputs: Mapping[str, ToolOutputContent] = NO_TOOL_OUTPUTS  # of earlier items that lack them, by their id
 
     @property
     def is_resumed(self) -> bool:
@@ -244,9 +246,10 @@ class Planner:
         served = self._models.find(request.model)
         capabilities = await served.capabilities()
         validation.reject_unsupported_by_engine(request, sent, capabilities, served.engine.name)
-        earlier = cached_items
+        earlier, code_outputs = cached_items, NO_TOOL_OUTPUTS
         if earlier is None:
             earlier = await self._load_earlier(tenant, request, continuation.resumed)
+            code_outputs = await self._history_loader.load_code_outputs(tenant, earlier)
         if continuation.resumed is None:
             decoded = await self._resolve_items(tenant, decoded)
             if cached_items is not None and self.is_stored(request):
@@ -254,13 +257,14 @@ class Planner:
         if continuation.raw_prompt is None:
             decoded = apply_defaults(decoded, served, capabilities, self._settings.output_limits)
         target = make_target(decoded, served, capabilities, self._settings.output_limits)
-        return ResolvedRequest(tenant, decoded, target, earlier, continuation, cached_items is not None)
+        return ResolvedRequest(tenant, decoded, target, earlier, continuation, cached_items is not None, code_outputs)
 
     async def _prepare(self, resolved: ResolvedRequest) -> PreparedRequest:
         """Render the prompt of a request."""
         tenant, decoded, target = resolved.tenant, resolved.decoded, resolved.target
         if (raw_prompt := resolved.continuation.raw_prompt) is None:
-            prepared = await prepare(decoded, PromptInputs(tenant, resolved.earlier), target, self._services)
+            inputs = PromptInputs(tenant, resolved.earlier, resolved.code_outputs)
+            prepared = await prepare(decoded, inputs, target, self._services)
         else:
             settings = self._settings
             prepared = await prepare_prompt(
@@ -292,16 +296,13 @@ class Planner:
         return opening
 
     async def _plan_next_turn(
-        self,
-        tenant: str,
-        earlier: Sequence[InputItem],
-        target: ModelTarget,
-        decoded: DecodedRequest,
-        tool_texts: Mapping[str, ToolOutputContent],
+        self, resolved: ResolvedRequest, decoded: DecodedRequest, tool_texts: Mapping[str, ToolOutputContent]
     ) -> ModelCall:
         """Plan another turn of the same response, for which fewer tokens may remain."""
+        tenant, target = resolved.tenant, resolved.target
         target = make_target(decoded, target.served, target.capabilities, self._settings.output_limits)
-        prepared = await prepare(decoded, PromptInputs(tenant, earlier, tool_texts), target, self._services)
+        inputs = PromptInputs(tenant, resolved.earlier, {**resolved.code_outputs, **tool_texts})
+        prepared = await prepare(decoded, inputs, target, self._services)
         tier = decoded.request.service_tier
         ticket = self._models.admit(target.served, target.capabilities, True, tenant, tier)
         return self._make_call(tenant, decoded.request, prepared, ticket)
@@ -314,7 +315,7 @@ class Planner:
         waits = self._toolkit.should_wait(decoded.request, opening.store)
         context = TurnContext(planned.tenant, opening.id, decoded, resolved.earlier, waits, resolved.is_resumed)
         step = await make_compaction_step(self, self._keyring, planned)
-        plan_turn = partial(self._plan_next_turn, planned.tenant, resolved.earlier, resolved.target)
+        plan_turn = partial(self._plan_next_turn, resolved)
         turns = await build_turns(self._toolkit, context, prepared, plan_turn, step)
         if (decoded.request.n or 1) > 1:
             if turns is not None or not prepared.tool_resolver.is_empty:

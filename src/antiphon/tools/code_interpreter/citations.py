@@ -16,16 +16,20 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Citation, Delta, Text, ToolOutputContent
-from antiphon.protocol.types.parts import ContainerFileCitation, InputText
+from antiphon.protocol.types.items import InputItem, Message
+from antiphon.protocol.types.parts import ContainerFileCitation, InputText, OutputText
 from antiphon.tools.base import WrittenFile
 
 LINK: Final = "sandbox:"
+MAX_LISTED_FILES: Final = 50  # that a model is told of
 _NOTE: Final = re.compile(r"^\[(cfile_\w{1,64}) (?:(figure)|sandbox:(/mnt/data/[^\n]{1,1000}))\]$", re.MULTILINE)
 
 
-def describe_file(file: WrittenFile) -> str:
-    """Return the note by which models and other servers know a file."""
-    return f"[{file.file_id} {'figure' if file.is_figure else f'{LINK}{file.path}'}]"
+def describe_files(files: Sequence[WrittenFile]) -> list[str]:
+    """Return the notes by which models and other servers know files."""
+    notes = [f"[{file.file_id} {'figure' if file.is_figure else LINK + file.path}]" for file in files]
+    more = [f"[{count:,} more files were written.]"] if (count := len(files) - MAX_LISTED_FILES) > 0 else []
+    return notes[:MAX_LISTED_FILES] + more
 
 
 def escape_notes(printed: str) -> str:
@@ -81,6 +85,18 @@ class WrittenFiles:
         """Return the figures that were not cited yet, once."""
         figures, self._figures = [*self._figures.values()], {}
         return figures
+
+
+def list_cited_files(items: Iterable[InputItem]) -> list[WrittenFile]:
+    """Return the files that answers among the items have cited. They can be linked again."""
+    parts = [part for item in items if isinstance(item, Message) for part in item.content]
+    texts = [part for part in parts if isinstance(part, OutputText)]
+    return [
+        WrittenFile(file_id=cited.file_id, container_id=cited.container_id, path=f"/mnt/data/{cited.filename}", size=0)
+        for text in texts
+        for cited in text.annotations
+        if isinstance(cited, ContainerFileCitation)
+    ]
 
 
 class ContainerFileRewriter:

@@ -26,13 +26,13 @@ class ResponseCode(ContainerTool):
         self._limits = limits
         self._lists_outputs = _INCLUDE_OUTPUTS in include
 
-    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep:
+    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
         return await self.container.prepare(f"{param}.container", history)
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         code, output, container = parse_code(call), RunOutput(self._limits), self.container
         async with container.in_order:
-            await container.resolve()
+            await container.make()
             await emit(Progress(call.key, "interpreting"))
             async with aclosing(container.run(code)) as events:
                 async for event in events:

@@ -1,26 +1,36 @@
-"""The container of a tool within one response: found or made once, and the files that code has written in it.
+"""The container of a tool within one response, and the files that code has written in it.
 
-The container is found or made before the model is called, because the item of a call names it from the beginning: the
-one that is declared, that of an earlier call in the history, or a new one. A server that takes the response over looks
-for the container of the calls so far, and the model is told if it is lost. Two tools of a response share a container.
+The container is known before the model is called, because the item of a call names it from the beginning: the one that
+is declared, that of an earlier call in the history, or a new one, which is made for the first call. A server that takes
+the response over looks for the container of the calls so far, and the model is told if it is lost. The tools of a
+response share a container.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.deltas import ToolOutputContent
-from antiphon.errors import ContainerExpired, DeclaredContainerExpired, DeclaredContainerUnknown, UnknownContainer
+from antiphon.errors import (
+    ContainerExpired,
+    DeclaredContainerExpired,
+    DeclaredContainerUnknown,
+    SandboxDisabled,
+    UnknownContainer,
+)
+from antiphon.ids import new_id
 from antiphon.protocol.types.items import CodeInterpreterCall, InputItem, Message, OutputItem, ShellCall
 from antiphon.protocol.types.parts import InputFile, InputImage
 from antiphon.protocol.types.tools import AutoContainer, ContainerReference
 from antiphon.sandbox.base import CodeEvent
 from antiphon.tools.base import CodeContainers, ResponseTool, WaitStep, WrittenFile
-from antiphon.tools.code_interpreter.citations import WrittenFiles
+from antiphon.tools.code_interpreter.citations import WrittenFiles, list_cited_files
 
+MAX_PREVIOUS = 8  # containers of earlier calls that are tried
 MAX_INPUT_FILES = 20  # of the messages; those of the declaration come on top
-# A call waits for those before it, and the container ends each at the operator's deadline: this is never reached first.
+# A call waits for those before it, each of which the container ends at the operator's deadline: this bounds their sum.
 MAX_SECONDS = 3000.0
 OTHER_CONTAINER = (
     "[This ran in another container than the calls before: that one is lost, with its variables and files.]"
@@ -35,56 +45,83 @@ class ResponseContainer:
     def __init__(self, containers: CodeContainers, tenant: str, wanted: str | AutoContainer) -> None:
         self._containers = containers
         self._tenant = tenant
-        self._wanted = wanted
+        self.wanted = wanted
         self._param = "tools"
         self._previous: list[str] = []  # containers of earlier calls, the latest first
-        self._first: ResponseContainer | None = None
+        self._cited: list[WrittenFile] = []  # files that earlier answers have cited
+        self._is_made = False  # it exists, with the files of the declaration
         self._notice = ""
-        self.id = ""  # "" until it is resolved
+        self.first: ResponseContainer | None = None  # of another tool, to be shared
+        self.cites = True  # no other tool cites its files
+        self.id = ""  # "" until it is known
         self.files = WrittenFiles()
         self.in_order = asyncio.Lock()
 
-    def follow(self, first: "ResponseContainer") -> None:
-        """Be the same container as that of another tool, unless a different one is declared."""
-        self._first, self.files, self.in_order = first, first.files, first.in_order
-
-    @property
-    def is_follower(self) -> bool:
-        return self._first is not None
-
-    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep:
-        """Check the declaration, which is at `param`. See `ResponseTool`."""
-        self._param, self._previous = param, list_containers(history)
-        if isinstance(self._wanted, AutoContainer) and (files := list_files(history)):
-            self._wanted = replace(self._wanted, file_ids=[*(self._wanted.file_ids or ()), *files])
+    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
+        """Check the declaration, whose container is at `param`. See `ResponseTool`."""
+        self._param, self._previous, self._cited = param, list_containers(history), list_cited_files(history)
+        if isinstance(self.wanted, AutoContainer) and (files := list_files(history)):
+            self.wanted = replace(self.wanted, file_ids=[*(self.wanted.file_ids or ()), *files])
         try:
-            await self._containers.check(self._tenant, self._wanted, self._param)
+            await self._containers.check(self._tenant, self.wanted, self._param)
         except UnknownContainer as error:
             raise DeclaredContainerUnknown(error.message, param=self._param) from None
         except ContainerExpired as error:
             raise DeclaredContainerExpired(error.message, param=self._param) from None
-        return self.resolve
+        except SandboxDisabled as error:
+            error.param = param.partition(".")[0]
+            raise
+        if isinstance(self.wanted, AutoContainer) and (self._previous or self.first is not None):
+            return self.find
+        self._use(self.wanted if isinstance(self.wanted, str) else None)
+        return None
 
     async def recover(self, output: Sequence[OutputItem]) -> str:
-        used = list_containers(output)
-        self._previous = [*dict.fromkeys([*used, *self._previous])]
-        await self.resolve()
-        if used and used[0] != self.id:
-            self.files.clear()
-            return LOST
-        return FOUND
+        if not (used := list_containers(output)):
+            return ""
+        self._previous, self.id = [*dict.fromkeys([*used, *self._previous])], ""
+        await self.find()
+        if used[0] == self.id:
+            return FOUND
+        self.files.clear()
+        return LOST
 
-    async def resolve(self) -> None:
-        """Find or make the container, once."""
+    async def find(self) -> None:
+        """Find the container, once."""
         if self.id:
             return
-        previous = self._previous
-        if self._first is not None:
-            await self._first.resolve()
-            previous = [self._first.id, *previous]
-        self.id = await self._containers.resolve(self._tenant, self._wanted, previous, self._param)
+        if self.first is None or not self._fits(self.first):
+            self._use(await self._containers.find(self._tenant, self.wanted, self._previous, self._param))
+            return
+        await self.first.find()
+        self._use(self.first.id)
+        self._is_made = False
+
+    def _fits(self, first: "ResponseContainer") -> bool:
+        """Whether the container of another tool can be this one: it has the memory, and no other one is named."""
+        if isinstance(self.wanted, str):
+            return self.wanted == first.wanted
+        other = first.wanted.memory_limit if isinstance(first.wanted, AutoContainer) else UNSET
+        return self.wanted.memory_limit in (UNSET, other)
+
+    def _use(self, found: str | None) -> None:
+        self.id, self._is_made = found or new_id("cntr"), found is not None
         if self._previous and self._previous[0] != self.id:
             self._notice = OTHER_CONTAINER
+        self.files.add([file for file in self._cited if file.container_id == self.id])
+
+    async def make(self) -> None:
+        """Make the container, if it is a new one."""
+        await self.find()
+        if self._is_made:
+            return
+        if self.first is not None and self.first.id == self.id:
+            await self.first.make()
+            await self._containers.find(self._tenant, self.wanted, [self.id], self._param)  # it gets the files
+        else:
+            assert isinstance(self.wanted, AutoContainer)
+            await self._containers.make(self._tenant, self.wanted, self.id, self._param)
+        self._is_made = True
 
     def run(self, code: str, seconds: float | None = None) -> AsyncGenerator[CodeEvent | WrittenFile, None]:
         return self._containers.run(self._tenant, self.id, code, seconds)
@@ -111,15 +148,18 @@ class ContainerTool(ResponseTool):
 def share_container(tools: Iterable[ResponseTool]) -> None:
     """Let the tools of a response use one container, unless different ones are declared."""
     found = [tool.container for tool in tools if isinstance(tool, ContainerTool)]
-    for container in found[1:]:
-        container.follow(found[0])
+    first = next((one for one in found if isinstance(one.wanted, str)), found[0] if found else None)
+    for container in found:
+        container.files, container.in_order = found[0].files, found[0].in_order
+        container.cites = container is found[0]
+        container.first = None if container is first else first
 
 
 def list_containers(items: Iterable[InputItem]) -> list[str]:
     """Return the containers of the calls among the items, the latest first."""
     places = [item.environment if isinstance(item, ShellCall) else item for item in items]
     used = [one.container_id for one in places if isinstance(one, CodeInterpreterCall | ContainerReference)]
-    return [*dict.fromkeys(reversed(used))]
+    return [*dict.fromkeys(reversed(used))][:MAX_PREVIOUS]
 
 
 def list_files(items: Iterable[InputItem]) -> list[str]:

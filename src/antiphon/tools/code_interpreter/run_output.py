@@ -17,7 +17,7 @@ from antiphon.protocol.types.items import CodeImage, CodeLogs
 from antiphon.protocol.types.parts import InputText
 from antiphon.sandbox.base import CodeEvent, CodeResult, Figure, PrintedText
 from antiphon.tools.base import WrittenFile
-from antiphon.tools.code_interpreter.citations import describe_file, escape_notes
+from antiphon.tools.code_interpreter.citations import describe_files, escape_notes
 from antiphon.tools.untrusted_images import make_input_image
 
 MAX_TOLD: Final = 20_000  # characters of printed text that a model reads
@@ -52,7 +52,8 @@ class RunOutput:
                 self._figures.append(event)
                 self._printed.append([])
             case WrittenFile():
-                self.files.append(event)
+                if event.path.isprintable():  # the name is chosen by code: it must not forge a line, and be valid text
+                    self.files.append(event)
                 if event.is_figure:
                     self._figure_files[len(self._figures) - 1] = event
             case CodeResult():
@@ -80,7 +81,7 @@ class RunOutput:
         restarted = [RESTARTED] if self._result is not None and self._result.restarted else []
         printed = shorten("".join([text for pieces in self._printed for text in pieces]).rstrip("\n"))
         lines = [self.notice, *restarted, escape_notes(printed) or NO_OUTPUT, *self._describe_end()]
-        text = "\n".join(filter(None, [*lines, *[SHOWN] * len(self._figures), *map(describe_file, self.files)]))
+        text = "\n".join(filter(None, [*lines, *[SHOWN] * len(self._figures), *describe_files(self.files)]))
         if not self._figures:
             return text
         images = [make_input_image(figure.png, self._limits) for figure in self._figures]

@@ -15,7 +15,13 @@ HARMONY: Final = "python"
 SETUP_HINT = "The server's operator enables it with --sandbox, and without --disable-store."
 _PARAMETERS: Final[dict[str, Any]] = {
     "type": "object",
-    "properties": {"code": {"type": "string", "description": "The Python code, as one would write it into a file."}},
+    "properties": {
+        "code": {
+            "type": "string",
+            "minLength": 1,
+            "description": "The Python code, as one would write it into a file.",
+        }
+    },
     "required": ["code"],
     "additionalProperties": False,
 }

@@ -20,7 +20,7 @@ from antiphon.protocol.types.items import (
 from antiphon.protocol.types.tools import ContainerAuto, ContainerReference
 from antiphon.sandbox.base import CodeResult, PrintedText, StreamName, make_shell_cell
 from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult, WaitStep, WrittenFile
-from antiphon.tools.code_interpreter.citations import ContainerFileRewriter, describe_file, escape_notes
+from antiphon.tools.code_interpreter.citations import ContainerFileRewriter, describe_files, escape_notes
 from antiphon.tools.code_interpreter.response_container import ContainerTool, ResponseContainer
 from antiphon.tools.code_interpreter.run_output import MAX_TOLD, shorten
 from antiphon.tools.untrusted_text import decode_arguments
@@ -42,7 +42,7 @@ class ResponseShell(ContainerTool):
         self.container = container
         self._environment = environment
 
-    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep:
+    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
         param = f"{param}.environment"
         if isinstance(self._environment, ContainerReference):
             return await self.container.prepare(f"{param}.container_id", history)
@@ -61,12 +61,12 @@ class ResponseShell(ContainerTool):
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         action, files = parse_action(call), dict[str, WrittenFile]()
         async with self.container.in_order:
-            await self.container.resolve()
+            await self.container.make()
             outputs = [await self._run_command(command, action, files) for command in action.commands]
             notice = self.container.take_notice()
             self.container.files.add(files.values())
         lines = [notice, *[escape_notes(render_shell_output(one)) for one in outputs]]
-        text = "\n".join(filter(None, [*lines, *map(describe_file, files.values())]))
+        text = "\n".join(filter(None, [*lines, *describe_files([*files.values()])]))
         return ToolResult(item=ShellCallOutput(call_id="", status="completed", output=outputs), model_output=text)
 
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
@@ -75,7 +75,7 @@ class ResponseShell(ContainerTool):
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         """Return what cites the files, unless that of the code interpreter does, which knows them too."""
-        if self.container.is_follower or not self.container.files:
+        if not self.container.cites or not self.container.files:
             return None
         return ContainerFileRewriter(self.container.files, self.container.id, lists_outputs=False)
 
