@@ -13,7 +13,7 @@ from msgspec import Struct
 
 Prefix = Literal[
     "resp", "msg", "rs", "fc", "ctc", "call", "ws", "fs", "ci", "ig", "mcp", "mcpl", "mcpr",
-    "conv", "req", "conn", "cmp", "item", "toolu", "steer", "sh", "lsh", "apc", "tsc", "key", "upload", "part",
+    "conv", "req", "conn", "cmp", "item", "toolu", "steer", "sh", "sho", "lsh", "apc", "tsc", "key", "upload", "part",
     "vs", "vsfb", "cntr", "cfile",
 ]  # fmt: skip
 

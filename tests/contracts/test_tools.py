@@ -34,13 +34,16 @@ from antiphon.core.deltas import (
     ToolOutputContent,
 )
 from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, is_server_item, make_call_item
-from antiphon.core.emitter.tool_items import added_events, end_events, has_succeeded
+from antiphon.core.emitter.tool_items import added_events, client_call_events, end_events, has_succeeded
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.events import Event
+from antiphon.protocol.types.items import ShellCall, ShellCallOutput
 from antiphon.protocol.types.tools import (
     CodeInterpreterTool,
+    ContainerReference,
     FileSearchTool,
     FunctionTool,
+    ShellTool,
     WebSearchTool,
 )
 from antiphon.protocol.types.tools import Tool as Declaration
@@ -48,8 +51,8 @@ from antiphon.tools.base import BuiltInTool, ModelToolCall, ResponseTool, ToolRe
 from antiphon.tools.registry import TOOLS
 from tests.egress.hosts import make_egress_client
 from tests.oracles.responses import check_event
+from tests.tools.code_interpreter.local_containers import make_shell, run_containers
 from tests.tools.code_interpreter.local_containers import make_tool as make_code_interpreter
-from tests.tools.code_interpreter.local_containers import run_containers
 from tests.tools.file_search.library import Library, make_hit
 from tests.tools.file_search.library import make_tool as make_file_search
 from tests.tools.web_search.local_web import make_result, run_local_web
@@ -118,9 +121,23 @@ async def open_code_interpreter_setup() -> AsyncIterator[ToolSetup]:
         )
 
 
+@asynccontextmanager
+async def open_hosted_shell_setup() -> AsyncIterator[ToolSetup]:
+    async with run_containers() as containers:
+        yield ToolSetup(
+            built_in=make_shell(containers),
+            declaration=ShellTool(environment=ContainerReference(container_id=await containers.add())),
+            calls=[
+                ("shell", {"commands": ["echo otters"]}),
+                ("shell", {"commands": ["printf 3 > otters", "exit 4"], "timeout_ms": 9000, "max_output_length": 5}),
+            ],
+            stall=containers.running.clear,
+        )
+
+
 SetupFactory = Callable[[], AbstractAsyncContextManager[ToolSetup]]
 SETUPS: dict[str, SetupFactory] = {"file_search": open_file_search_setup, "web_search": open_web_search_setup}
-SETUPS["code_interpreter"] = open_code_interpreter_setup
+SETUPS |= {"code_interpreter": open_code_interpreter_setup, "hosted_shell": open_hosted_shell_setup}
 
 GARBAGE = [
     "",
@@ -181,8 +198,15 @@ def check_result(tool_result: ToolResult) -> None:
 
 
 def start_item(tool: ResponseTool, call: ModelToolCall) -> ServerItem:
-    """Return the initial item. That of a streamed call is made when the model begins to write it."""
-    return tool.start_item(call) or make_call_item(CallStarted(call.key, call.name, "code_interpreter", "cntr_1"))
+    """Return the initial item. That of a streamed call is made when the model begins to write it.
+
+    A shell call is complete, and the item of its output starts.
+    """
+    item = tool.start_item(call)
+    if isinstance(item, ShellCall):
+        check_events(client_call_events(item, ("item_0", 0), "call_1"))
+        return ShellCallOutput(call_id="call_1", output=[])
+    return item or make_call_item(CallStarted(call.key, call.name, "code_interpreter", "cntr_1"))
 
 
 async def run_calls(tool: ResponseTool, setup: ToolSetup) -> list[ToolResult]:

@@ -91,7 +91,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"tokens"},
     ],
     "tools": [
-        {"code_interpreter", "file_search", "mcp", "web_search"},
+        {"code_interpreter", "file_search", "hosted_shell", "mcp", "web_search"},
         {"registry", "base", "untrusted_images", "untrusted_text"},
     ],
     "tools.web_search": [
@@ -115,7 +115,16 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"emitter", "history", "dialects"},
         {
             *("data_urls", "deltas", "documents", "encrypted_reasoning", "file_search", "harmony", "images"),
-            *("mcp_rules", "multi_match", "prompt", "stop_strings", "stream_lanes", "truncated_json", "usage"),
+            *(
+                "mcp_rules",
+                "multi_match",
+                "prompt",
+                "shell_output",
+                "stop_strings",
+                "stream_lanes",
+                "truncated_json",
+                "usage",
+            ),
         },
     ],
     "sandbox": [

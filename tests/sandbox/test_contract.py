@@ -21,8 +21,9 @@ import pytest
 from antiphon.config import Config
 from antiphon.config.areas import SandboxLevel
 from antiphon.errors import Busy, InvalidValue, NotFound, SandboxUnavailable, StorageLimitReached, UnknownContainer
-from antiphon.sandbox.base import PrintedText
+from antiphon.sandbox.base import PrintedText, make_shell_cell
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings, make_sandbox_settings
+from antiphon.sandbox.worker.processes import list_tree
 from antiphon.sandbox.worker_pool import WorkerPool
 from tests.support.sandboxes import (
     LEVELS,
@@ -361,3 +362,50 @@ async def test_figures_come_out_as_images_and_packages_work(level: SandboxLevel)
         assert len((await run_code(sandbox, "for _ in range(12): plt.figure()")).figures) == 10
         code = "import pandas as pd, numpy as np\npd.DataFrame({'a': np.arange(4) @ np.ones((4, 2))}).a.sum()"
         assert (await run_code(sandbox, code)).stdout == "np.float64(12.0)\n"
+
+
+TREE = """
+(setsid sh -c 'while :; do sleep 0.05; done' & (sleep 60 | sleep 61) & exec sleep 62) &
+echo begun; touch begun; wait; sleep 63
+"""
+
+
+async def test_a_command_runs_in_a_shell_with_its_own_streams_and_exit_code(sandbox: LocalSandbox) -> None:
+    await run_code(sandbox, "x = 1")
+    command = "echo out; echo err >&2; pwd; printf 12 > /mnt/data/written; cat /mnt/data/written | wc -c; exit 7"
+    record = await run_code(sandbox, make_shell_cell(command))
+    out = record.stdout.splitlines()
+    assert (out[0], out[2].strip(), record.stderr, record.result.exit_code) == ("out", "2", "err\n", 7)
+    assert [file.path for file in record.result.changed] == ["written"]
+    assert (await run_code(sandbox, make_shell_cell("kill -9 $$"))).result.exit_code == 137
+    missing = await run_code(sandbox, make_shell_cell("no-such-program"))
+    assert (missing.result.exit_code, missing.result.outcome) == (127, "completed")
+    assert "no-such-program" in missing.stderr
+    record = await run_code(sandbox, "x")
+    assert (record.stdout, record.result.exit_code) == ("1\n", None)
+
+
+async def test_the_whole_tree_of_a_command_is_killed_at_its_deadline_and_the_kernel_lives(
+    lone_sandbox: LocalSandbox,
+) -> None:
+    await run_code(lone_sandbox, "import subprocess\nx = 1\nolder = subprocess.Popen(['sleep', '99'])")
+    before = list_tree(find_processes(lone_sandbox.folder)[0])
+    record = await run_code(lone_sandbox, make_shell_cell(TREE), seconds=0.5)
+    assert (record.stdout, record.result.outcome) == ("begun\n", "timeout")
+    assert record.result.seconds < 5
+    assert sorted(list_tree(find_processes(lone_sandbox.folder)[0])) == sorted(before)
+    assert (await run_code(lone_sandbox, "x, older.poll()")).stdout == "(1, None)\n"
+
+
+async def test_a_closed_iterator_kills_the_command(sandbox: LocalSandbox) -> None:
+    events = sandbox.run("c", make_shell_cell(TREE), 60)
+    assert await anext(events) == PrintedText("stdout", "begun\n")
+    await events.aclose()
+    assert (await run_code(sandbox, make_shell_cell("echo next"))).stdout == "next\n"
+
+
+async def test_a_process_in_the_background_does_not_delay_the_end_of_its_command(sandbox: LocalSandbox) -> None:
+    record = await run_code(sandbox, make_shell_cell("sleep 50 & echo $! > /mnt/data/pid"))
+    assert (record.result.outcome, record.result.exit_code) == ("completed", 0)
+    assert record.result.seconds < 20
+    assert (await run_code(sandbox, make_shell_cell("kill -0 $(cat pid)"))).result.exit_code == 0

@@ -13,7 +13,15 @@ from antiphon.core import deltas
 from antiphon.core.emitter.event_log import LogEntry, RunStarted
 from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, make_call_item
 from antiphon.core.prompt import TokenCounts
-from antiphon.protocol.types.items import Compaction, McpApprovalRequest, McpCall, McpListTools, McpProtocolError
+from antiphon.protocol.types.items import (
+    Compaction,
+    McpApprovalRequest,
+    McpCall,
+    McpListTools,
+    McpProtocolError,
+    ShellCall,
+    ShellCallOutput,
+)
 from antiphon.tools.base import ToolResult
 
 _SERVER_ERROR = -32000  # implementation-defined server error (JSON-RPC 2.0 §5.1)
@@ -26,7 +34,7 @@ class Checkpoint(Struct):
     call_count: int = 0
     turn_counts: list[TokenCounts] = []
     results: dict[int, deltas.ToolOutputContent] = {}
-    open_items: dict[int, deltas.ServerItem] = {}  # items of the server that had not ended
+    open_items: dict[int, deltas.StartedItem] = {}  # items of the server that had not ended
     approval_requested: bool = False  # a client has to approve a call
     approved_started: bool = False  # a call that a client approved was started
     is_mid_turn: bool = False  # the model has produced output since the last turn ended
@@ -86,7 +94,7 @@ def read_checkpoint(entries: Iterable[LogEntry]) -> Checkpoint | None:
     return None if checkpoint.is_mid_turn or compacts else checkpoint
 
 
-def abandon_item(item: deltas.ServerItem, reason: str) -> ToolResult:
+def abandon_item(item: deltas.StartedItem, reason: str) -> ToolResult:
     """Return the failed result of an item whose outcome is unknown."""
     match item:
         case McpListTools():
@@ -96,5 +104,7 @@ def abandon_item(item: deltas.ServerItem, reason: str) -> ToolResult:
             return ToolResult(item=replace(item, status="failed", error=error), model_output=reason)
         case Compaction():
             raise AssertionError("an unfinished compaction cannot be abandoned")
+        case ShellCall() | ShellCallOutput():
+            return ToolResult(item=ShellCallOutput(call_id="", status="incomplete", output=[]), model_output=reason)
         case _:
             return ToolResult(item=replace(item, status="failed"), model_output=reason)

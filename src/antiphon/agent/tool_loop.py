@@ -32,6 +32,7 @@ from antiphon.core.prompt import TokenCounts
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.events import Event
+from antiphon.render.tools.client_tools import HOSTED_SHELL
 from antiphon.tools.base import ModelToolCall, ResponseTool, Rewriter, ToolResult
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ INTERRUPTED = (
 
 def find_tool_kind(item: it.OutputItem) -> str:
     """Return the kind of the built-in tool that an item of the server is from."""
+    if isinstance(item, it.ShellCall | it.ShellCallOutput):
+        return HOSTED_SHELL
     return str(item.__struct_config__.tag).removesuffix("_call")
 
 
@@ -237,7 +240,7 @@ class ToolLoop(Struct, eq=False):
         calls of its own tools such as a shell: outputs that are more than a text are never awaited.
         """
         output = self._emitter.response.output
-        if approval_requested or any(isinstance(item, dl.ClientItem) for item in output):
+        if approval_requested or any(isinstance(item, dl.ClientItem) for item in list_unanswered(output)):
             return None
         if calls := [item for item in list_unanswered(output) if isinstance(item, ClientCall)]:
             await self.wait_durable()

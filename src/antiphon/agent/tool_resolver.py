@@ -25,8 +25,8 @@ from antiphon.core.deltas import (
     Text,
 )
 from antiphon.parsers.partial_json import StringPropertyReader
-from antiphon.render.tools.client_calls import build_client_item, build_truncated_item
-from antiphon.render.tools.client_tools import CLIENT_KINDS, CONTAINER_EXEC
+from antiphon.render.tools.client_calls import build_client_item, build_truncated_item, normalise_shell_arguments
+from antiphon.render.tools.client_tools import CLIENT_KINDS, CONTAINER_EXEC, HOSTED_SHELL
 from antiphon.render.tools.offered_tools import OfferedTool
 from antiphon.tools.base import ModelToolCall
 
@@ -50,10 +50,10 @@ class ServerToolCall(Struct, eq=False):
         return "".join(self.pieces)
 
     def to_model_call(self, call_id: str = "") -> ModelToolCall:
-        offer = self.offer
-        return ModelToolCall(
-            key=self.key, id=call_id, name=offer.name, namespace=offer.namespace, arguments=self.arguments
-        )
+        offer, arguments = self.offer, self.arguments
+        if offer.kind == HOSTED_SHELL:
+            arguments = normalise_shell_arguments(arguments)
+        return ModelToolCall(key=self.key, id=call_id, name=offer.name, namespace=offer.namespace, arguments=arguments)
 
 
 class UnservedCall(Struct):

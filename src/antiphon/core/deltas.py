@@ -7,7 +7,10 @@ A client call (function, custom) ends with CallDone. A call of a tool that model
 patch) is emitted as one `ItemAdded` once it is complete. A call that the server runs stays open until `ServerItemDone`:
 
     mcp, code interpreter     CallStarted ── CallDelta* ── CallDone ──┐
-    searches, lists, …        ServerItemStarted ──────────────────────┴── Progress* ── ServerItemDone
+    searches, lists, shell    ServerItemStarted ──────────────────────┴── Progress* ── ServerItemDone
+
+A call of a shell that the server runs has two items: `ServerItemStarted` has the complete call, after which the item of
+its output is open, and `ServerItemDone` has the output.
 """
 
 from typing import Literal
@@ -20,7 +23,8 @@ from antiphon.protocol.types.parts import Annotation, InputImage, InputText, Log
 
 CallKind = Literal["function", "custom", "mcp", "code_interpreter"]
 _HostedToolCall = it.WebSearchCall | it.FileSearchCall | it.CodeInterpreterCall | it.ImageGenerationCall
-ServerItem = it.McpCall | it.McpListTools | _HostedToolCall | it.Compaction
+ServerItem = it.McpCall | it.McpListTools | _HostedToolCall | it.ShellCallOutput | it.Compaction
+StartedItem = ServerItem | it.ShellCall
 ClientItem = it.ShellCall | it.LocalShellCall | it.ApplyPatchCall | it.ToolSearchCall
 AddedItem = it.McpApprovalRequest | it.FunctionCallOutput | it.CustomToolCallOutput | ClientItem
 ToolOutputContent = str | list[InputText | InputImage]  # tool output as the model reads it
@@ -105,7 +109,7 @@ class ServerItemStarted(Struct, frozen=True, array_like=True, tag="i"):
     """
 
     key: int
-    item: ServerItem
+    item: StartedItem
 
 
 class Progress(Struct, frozen=True, array_like=True, tag="g"):

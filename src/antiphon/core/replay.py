@@ -35,7 +35,7 @@ from antiphon.core.emitter.parts_in_progress import EventList
 from antiphon.core.emitter.server_item_kinds import is_server_item
 from antiphon.core.emitter.tool_items import initial_view
 from antiphon.ids import ItemIds
-from antiphon.protocol.types.items import CodeInterpreterCall, Message, OutputItem, Reasoning
+from antiphon.protocol.types.items import CodeInterpreterCall, Message, OutputItem, Reasoning, ShellCall
 from antiphon.protocol.types.parts import InputText
 from antiphon.protocol.types.response import Response
 
@@ -193,8 +193,10 @@ def _drop_results(log: Sequence[Sequence[LogEntry]], response: Response) -> list
             case CallStarted(key=key):
                 started[key] = next(indexes)
             case ServerItemStarted(key=key, item=item):
+                if isinstance(item, ShellCall):  # the item of its output is the next one
+                    next(indexes)
                 started[key] = next(indexes)
-                return ServerItemStarted(key, initial_view(item))
+                return entry if isinstance(item, ShellCall) else ServerItemStarted(key, initial_view(item))
             case ServerItemDone(key=key, item=CodeInterpreterCall(outputs=None), model_output=content):
                 return _PackedDone(key, started[key], _join_text(content))
             case ServerItemDone(key=key):

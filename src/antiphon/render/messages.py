@@ -213,6 +213,8 @@ class _ItemRenderer:
         output = self._history.items[index]
         assert isinstance(output, ToolOutputItem)
         content = transcript.render_call_output(output, self._offered)
+        if isinstance(output, it.ShellCallOutput):  # of a command that the server ran, with the files that it wrote
+            content = self._history.tool_outputs.get(str(output.id), content)
         if isinstance(content, str):
             return content
         if isinstance(output, it.ComputerCallOutput):  # its output is a single part

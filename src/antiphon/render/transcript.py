@@ -14,6 +14,7 @@ from msgspec import UNSET, Struct
 
 from antiphon.core.history.history import ToolCallItem, ToolOutputItem
 from antiphon.core.prompt import Json
+from antiphon.core.shell_output import render_shell_output
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import MessagePart
 from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
@@ -66,7 +67,7 @@ def render_call_output(item: ToolOutputItem, offered: OfferedTools) -> OutputCon
         case it.FunctionCallOutput() | it.CustomToolCallOutput():
             return item.output
         case it.ShellCallOutput():
-            return "\n".join([_render_shell_output(output) for output in item.output])
+            return "\n".join(map(render_shell_output, item.output))
         case it.LocalShellCallOutput():
             return item.output
         case it.ApplyPatchCallOutput():
@@ -140,11 +141,6 @@ def _found_tool_names(item: it.ToolSearchOutput, offered: OfferedTools) -> Itera
             yield offered.find_name(tool.name, None)
         else:
             yield offered.find_client_tool_name(str(tool.__struct_config__.tag))
-
-
-def _render_shell_output(output: it.ShellOutput) -> str:
-    outcome = f"exit code {output.outcome.exit_code}" if isinstance(output.outcome, it.ExitOutcome) else "timed out"
-    return "\n".join([text for text in (output.stdout, output.stderr, f"[{outcome}]") if text])
 
 
 def _render_search_result(result: it.FileSearchResult) -> str:

@@ -5,6 +5,8 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from antiphon.sandbox.worker.kernel import SHELL_CELL
+
 Outcome = Literal["completed", "raised", "timeout", "interrupted", "killed"]
 StreamName = Literal["stdout", "stderr"]
 
@@ -51,9 +53,15 @@ class CodeResult(Struct, frozen=True, kw_only=True):
     changed: tuple[ContainerFile, ...] = ()
     dropped: int = 0  # bytes of output beyond the limit
     seconds: float = 0.0
+    exit_code: int | None = None  # of a command that has ended by itself; 128 and more: by a signal
 
 
 CodeEvent = PrintedText | Figure | CodeResult
+
+
+def make_shell_cell(command: str) -> str:
+    """Return the code that runs a command in a shell. At its deadline all processes that it has started are killed."""
+    return SHELL_CELL + command
 
 
 class SandboxStatus(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from antiphon.config import Config
-from antiphon.core.deltas import Delta, ServerItem, ToolOutputContent
+from antiphon.core.deltas import Delta, ServerItem, StartedItem, ToolOutputContent
 from antiphon.core.file_search import SearchHit, SearchRequest
 from antiphon.egress import EgressClient
 from antiphon.protocol.types.items import InputItem, OutputItem
@@ -73,8 +73,12 @@ class CodeContainers(Protocol):
     async def make(self, tenant: str, wanted: AutoContainer, container_id: str, param: str) -> None:
         """Make a container with the files of the declaration, under a new id."""
 
-    def run(self, tenant: str, container_id: str, code: str) -> AsyncGenerator[CodeEvent | WrittenFile, None]:
-        """Run code after earlier calls of the container, until the operator's deadline; closing it interrupts the code.
+    def run(
+        self, tenant: str, container_id: str, code: str, seconds: float | None = None
+    ) -> AsyncGenerator[CodeEvent | WrittenFile, None]:
+        """Run code after earlier calls of the container; closing it interrupts the code.
+
+        It is stopped after `seconds`, and at the operator's deadline in any case.
 
         Each Figure is followed by its file, unless there was no room for it. The other files that the code has created
         or changed come before the last event, which is the CodeResult.
@@ -126,7 +130,7 @@ class ResponseTool(Protocol):
     def max_seconds(self) -> float:
         """Maximum duration of a call, in seconds."""
 
-    def start_item(self, call: ModelToolCall) -> ServerItem | None:
+    def start_item(self, call: ModelToolCall) -> StartedItem | None:
         """Return the initial item of a call with complete arguments; None if they are streamed (MCP, code)."""
         return None
 

@@ -2,11 +2,12 @@
 
 Each class is constructed with the services of the server: `WebSearch(services)`. The output of a model passes the tools
 in this order: a citation of a file has the file's name, and every other marker belongs to web_search. The code
-interpreter cites by positions in the text, from which the others have removed their markers.
+interpreter and the shell cite by positions in the text, from which the others have removed their markers.
 """
 
 TOOLS: dict[str, str] = {
     "file_search": "antiphon.tools.file_search.tool:FileSearch",
     "web_search": "antiphon.tools.web_search.tool:WebSearch",
     "code_interpreter": "antiphon.tools.code_interpreter.tool:CodeInterpreter",
+    "hosted_shell": "antiphon.tools.hosted_shell.tool:HostedShell",
 }

@@ -251,7 +251,7 @@ async def test_a_required_tool_is_called(kind: str, stream: bool) -> None:
 @pytest.mark.shows("E.26")
 async def test_a_container_shell_can_be_ignored_and_is_rejected_where_it_is_required() -> None:
     tool = {"type": "shell", "environment": {"type": "container_auto"}}
-    async with run_api(unserved_tools="ignore") as server:
+    async with run_api(unserved_tools="ignore", sandbox="none") as server:
         answer = await server.post("responses", {"model": "fake", "input": "hi", "tools": [tool]})
         assert answer.header(b"x-antiphon-ignored") == b"shell"
         answer = await server.post("responses", {"model": "fake", "input": "hi", "tools": [tool], "tool_choice": SHELL})

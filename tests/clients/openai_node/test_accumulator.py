@@ -17,7 +17,7 @@ from antiphon.core.deltas import Delta, ItemAdded, Progress, ServerItemDone, Ser
 from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS
 from antiphon.protocol.types.events import Event
 from tests.core.emitter.streams import ENDINGS, any_deltas, emit_stream, encode_sse
-from tests.core.emitter.tool_item_examples import CLIENT_ITEMS, SERVER_ITEMS
+from tests.core.emitter.tool_item_examples import CLIENT_ITEMS, SERVER_ITEMS, get_start
 from tests.core.test_tool_loop_log import emit_tool_loop as whole_loop
 from tests.oracles.fold import fold_events
 from tests.support.npm import install_packages, run_node
@@ -69,9 +69,13 @@ def test_the_accumulator_accepts_every_server_tool_item_with_every_outcome(accum
     streams = []
     for kind, ends in SERVER_ITEMS.items():
         stages: list[Delta] = [Progress(0, stage) for stage in SERVER_ITEM_KINDS[kind].stages]
-        streams += [emit_stream([ServerItemStarted(0, ends[0]), *stages, ServerItemDone(0, end)]) for end in ends]
         streams += [
-            emit_stream([ServerItemStarted(0, ends[0]), *stages], ending) for ending in ENDINGS if ending.error is None
+            emit_stream([ServerItemStarted(0, get_start(ends[0])), *stages, ServerItemDone(0, end)]) for end in ends
+        ]
+        streams += [
+            emit_stream([ServerItemStarted(0, get_start(ends[0])), *stages], ending)
+            for ending in ENDINGS
+            if ending.error is None
         ]
     assert all(map(is_same_output, accumulate(streams), streams))
 

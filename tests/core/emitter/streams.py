@@ -42,7 +42,7 @@ from antiphon.ids import ItemIds, Prefix, new_id
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import decode_create, encode
 from antiphon.protocol.types.events import Event
-from antiphon.protocol.types.items import CodeInterpreterCall, McpCall, Phase
+from antiphon.protocol.types.items import CodeInterpreterCall, McpCall, Phase, ShellCall, ShellCallOutput
 from antiphon.protocol.types.parts import (
     Annotation,
     FileCitation,
@@ -54,7 +54,7 @@ from antiphon.protocol.types.parts import (
 )
 from antiphon.protocol.types.response import Response
 from antiphon.transport.streaming.sse import encode_events
-from tests.core.emitter.tool_item_examples import ADDED_ITEMS, CLIENT_ITEMS, SERVER_ITEMS, make_mcp_call
+from tests.core.emitter.tool_item_examples import ADDED_ITEMS, CLIENT_ITEMS, SERVER_ITEMS, get_start, make_mcp_call
 
 ENDINGS = (
     ResponseEnding(status="completed"),
@@ -172,7 +172,9 @@ def drop_unpacked_fields(entries: list[LogEntry]) -> list[LogEntry]:
 def _drop_unpacked(entry: LogEntry) -> LogEntry:
     match entry:
         case ServerItemStarted(key=key, item=item):
-            return ServerItemStarted(key, initial_view(item))
+            return entry if isinstance(item, ShellCall) else ServerItemStarted(key, initial_view(item))
+        case ServerItemDone(key=key, item=ShellCallOutput() as item):  # the emitter knows its call
+            return ServerItemDone(key, replace(item, call_id="", max_output_length=None))
         case ServerItemDone(key=key, item=item):
             return ServerItemDone(key, item)
         case TurnEnded():
@@ -297,7 +299,7 @@ class _ServerItemDeltas:
     def _start_item(self, key: int) -> ServerItemStarted:
         self._open[key] = kind = self._draw(st.sampled_from(sorted(SERVER_ITEM_KINDS, key=str)))
         self._arguments.pop(key, None)
-        return ServerItemStarted(key, self._draw(st.sampled_from(SERVER_ITEMS[kind])))
+        return ServerItemStarted(key, get_start(self._draw(st.sampled_from(SERVER_ITEMS[kind]))))
 
     def _finish_item(self, key: int) -> ServerItemDone:
         kind = self._open.pop(key)

@@ -337,7 +337,7 @@ def test_the_deltas_of_a_part_concatenate_to_its_done_event(deltas: list[Delta])
         kind, _, step = event["type"].rpartition(".")
         key = kind, event.get("item_id", ""), event.get("content_index", event.get("summary_index"))
         if step == "delta":
-            texts[key] += event["delta"]
+            texts[key] += event["delta"] if isinstance(event["delta"], str) else ""  # of a shell: an object
         elif fields := {"text", "refusal", "arguments", "input"} & event.keys():
             assert event[fields.pop()] == texts[key]
 

@@ -36,11 +36,12 @@ from antiphon.protocol.types.items import (
     McpCall,
     McpListTools,
     SearchAction,
+    ShellCallOutput,
     WebSearchCall,
     WebSearchResult,
 )
 from tests.core.emitter.streams import ENDINGS, emit_stream, make_recording_emitter, make_response, repack_log
-from tests.core.emitter.tool_item_examples import ADDED_ITEMS, SERVER_ITEMS
+from tests.core.emitter.tool_item_examples import ADDED_ITEMS, HOSTED_SHELL_CALL, SERVER_ITEMS
 from tests.oracles.fold import fold_events
 from tests.oracles.responses import accumulate, check_event, check_response
 
@@ -154,6 +155,30 @@ def test_every_other_kind_has_its_own_progress_events(kind: type, stages: tuple[
     assert item_ids == {f"{PREFIXES[kind]}_0"}
 
 
+@pytest.mark.shows("E.6")
+def test_a_hosted_shell_call_is_complete_before_the_item_of_its_output_starts() -> None:
+    output = SERVER_ITEMS[ShellCallOutput][0]
+    events = emit_stream([ServerItemStarted(5, HOSTED_SHELL_CALL), ServerItemDone(5, output)])
+    plain = [json.loads(msgspec.json.encode(event)) for event in events]
+    for event in plain:
+        check_event(event)
+    accumulate(plain)
+    commands = [f"0 shell_call_command.{step}" for step in ("added", "delta", "done")]
+    names = [f"{event.get('output_index')} {event['type'].removeprefix('response.')}" for event in plain[2:]]
+    assert names[:13] == [
+        "0 output_item.added", *commands, *commands, "0 output_item.done",
+        "1 output_item.added",
+        "1 shell_call_output_content.delta", "1 shell_call_output_content.delta", "1 shell_call_output_content.done",
+        "1 shell_call_output_content.done",
+    ]  # fmt: skip
+    call, result = plain[-1]["response"]["output"][:2]
+    assert (call["id"], result["id"], result["call_id"]) == ("sh_0", "sho_2", call["call_id"])
+    assert call["environment"] == {"type": "container_reference", "container_id": "cntr_1"}
+    assert (plain[11]["delta"], plain[12]["delta"]) == ({"stdout": "a.py\n"}, {"stderr": "Hm.\n"})
+    assert plain[13]["output"] + plain[14]["output"] == result["output"]
+    assert result["max_output_length"] == 50
+
+
 @pytest.mark.parametrize(
     ("item", "last"),
     [
@@ -209,6 +234,10 @@ INITIAL: dict[type, dict[str, Any]] = {
     ImageGenerationCall: {
         "type": "image_generation_call", "id": "x", "status": "in_progress", "result": None, "size": "1024x1024",
     },
+    ShellCallOutput: {
+        "type": "shell_call_output", "id": "x", "status": "in_progress", "call_id": "", "output": [],
+        "max_output_length": None,
+    },
     Compaction: {"type": "compaction", "id": "x", "encrypted_content": ""},
 }  # fmt: skip
 TRUNCATED: dict[type, dict[str, Any]] = {
@@ -218,6 +247,7 @@ TRUNCATED: dict[type, dict[str, Any]] = {
     FileSearchCall: {"status": "incomplete"},
     CodeInterpreterCall: {"status": "incomplete", "code": "1+1"},
     ImageGenerationCall: {"status": "failed"},
+    ShellCallOutput: {"status": "incomplete"},
     Compaction: {},
 }
 

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.core.deltas import AddedItem, ClientItem, ServerItem
+from antiphon.core.deltas import AddedItem, ClientItem, ServerItem, StartedItem
 from antiphon.protocol.types.items import (
     ApplyPatchCall,
     CodeInterpreterCall,
@@ -13,6 +13,7 @@ from antiphon.protocol.types.items import (
     Compaction,
     CustomToolCallOutput,
     DeleteFile,
+    ExitOutcome,
     FileSearchCall,
     FileSearchResult,
     FindAction,
@@ -30,13 +31,16 @@ from antiphon.protocol.types.items import (
     SearchAction,
     ShellAction,
     ShellCall,
+    ShellCallOutput,
+    ShellOutput,
     Source,
+    TimeoutOutcome,
     ToolSearchCall,
     UpdateFile,
     WebSearchCall,
 )
 from antiphon.protocol.types.parts import InputImage, InputText
-from antiphon.protocol.types.tools import LocalEnvironment
+from antiphon.protocol.types.tools import ContainerReference, LocalEnvironment
 
 _TOOL = McpListedTool(name="t", input_schema={"type": "object"}, annotations={"readOnlyHint": True})
 _SEARCH_ACTION = SearchAction(query="q", queries=["q"], sources=[Source(url="https://a.example/")])
@@ -77,8 +81,32 @@ SERVER_ITEMS: dict[type, tuple[ServerItem, ...]] = {
         ImageGenerationCall(status="completed", result="aGk=", revised_prompt="a cat", size="1024x1024"),
         ImageGenerationCall(status="failed"),
     ),
+    ShellCallOutput: (
+        ShellCallOutput(
+            call_id="",
+            status="completed",
+            output=[
+                ShellOutput(stdout="a.py\n", stderr="Hm.\n", outcome=ExitOutcome(exit_code=1)),
+                ShellOutput(stdout="", stderr="", outcome=TimeoutOutcome()),
+            ],
+        ),
+        ShellCallOutput(call_id="", status="incomplete", output=[]),
+    ),
     Compaction: (Compaction(encrypted_content="sealed"), Compaction(encrypted_content="")),
 }
+HOSTED_SHELL_CALL = ShellCall(
+    call_id="",
+    status="completed",
+    action=ShellAction(commands=["ls", "sleep 9"], timeout_ms=1000, max_output_length=50),
+    environment=ContainerReference(container_id="cntr_1"),
+)
+
+
+def get_start(item: ServerItem) -> StartedItem:
+    """Return what an item starts with: the output of a shell starts with its call."""
+    return HOSTED_SHELL_CALL if isinstance(item, ShellCallOutput) else item
+
+
 ADDED_ITEMS: tuple[AddedItem, ...] = (
     McpApprovalRequest(server_label="s", name="t", arguments="{}"),
     FunctionCallOutput(call_id="call_1", output="42", status="completed"),

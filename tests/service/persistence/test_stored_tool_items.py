@@ -47,7 +47,7 @@ from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.stored_responses import IncludeView, StoredResponses
 from tests.core.emitter.streams import encode_sse
-from tests.core.emitter.tool_item_examples import SERVER_ITEMS
+from tests.core.emitter.tool_item_examples import SERVER_ITEMS, get_start
 from tests.oracles.responses import check_conversation_items, check_input_items, check_response
 from tests.service.requests import TENANT, ServiceStack, decode_request
 
@@ -92,7 +92,7 @@ def feed_everything(builder: ResponseBuilder) -> None:
     assert isinstance(call, FunctionCall)
     builder.feed(ItemAdded(FunctionCallOutput(call_id=call.call_id, output="42")))
     for key, item in enumerate(ALL):
-        builder.feed(ServerItemStarted(key, item), ServerItemDone(key, item))
+        builder.feed(ServerItemStarted(key, get_start(item)), ServerItemDone(key, item))
     builder.feed(
         Text("Done."), *[ItemAdded(McpApprovalRequest(server_label="s", name=n, arguments="{}")) for n in "ab"]
     )

@@ -16,7 +16,7 @@ from antiphon.protocol.types.items import CodeInterpreterCall, Message
 from antiphon.protocol.types.parts import FileCitation, OutputText
 from antiphon.protocol.types.response import Response
 from antiphon.service.runs.follow import replay
-from antiphon.tools.code_interpreter.response_code import FOUND, LOST, OTHER_CONTAINER
+from antiphon.tools.code_interpreter.response_container import FOUND, LOST, OTHER_CONTAINER
 from tests.service.example_tool import FILES
 from tests.service.runs.test_recovery import get_error_code, kill_server
 from tests.service.service_nodes import (

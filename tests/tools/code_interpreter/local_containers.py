@@ -14,6 +14,7 @@ from antiphon.sandbox.base import CodeEvent, CodeResult, Figure
 from antiphon.sandbox.local import LocalSandbox
 from antiphon.tools.base import ToolServices, WrittenFile
 from antiphon.tools.code_interpreter.tool import CodeInterpreter
+from antiphon.tools.hosted_shell.tool import HostedShell
 from tests.egress.hosts import make_egress_client
 from tests.support.media_files import png
 from tests.support.sandboxes import LIMITS, run_sandbox
@@ -65,11 +66,13 @@ class LocalContainers:
     async def make(self, tenant: str, wanted: AutoContainer, container_id: str, param: str) -> None:
         await self.add(tenant, container_id)
 
-    async def run(self, tenant: str, container_id: str, code: str) -> AsyncGenerator[CodeEvent | WrittenFile, None]:
+    async def run(
+        self, tenant: str, container_id: str, code: str, seconds: float | None = None
+    ) -> AsyncGenerator[CodeEvent | WrittenFile, None]:
         self._find(tenant, container_id, "container_id")
         self.called.set()
         await self.running.wait()
-        async with aclosing(self.sandbox.run(container_id, code, 20.0)) as events:
+        async with aclosing(self.sandbox.run(container_id, code, seconds or 20.0)) as events:
             async for event in events:
                 if isinstance(event, CodeResult):
                     for file in event.changed:
@@ -103,5 +106,13 @@ async def run_containers() -> AsyncIterator[LocalContainers]:
         yield LocalContainers(sandbox)
 
 
+def _make_services(containers: LocalContainers | None) -> ToolServices:
+    return ToolServices(config=Config(), egress=make_egress_client(), containers=containers)
+
+
 def make_tool(containers: LocalContainers | None) -> CodeInterpreter:
-    return CodeInterpreter(ToolServices(config=Config(), egress=make_egress_client(), containers=containers))
+    return CodeInterpreter(_make_services(containers))
+
+
+def make_shell(containers: LocalContainers | None) -> HostedShell:
+    return HostedShell(_make_services(containers))

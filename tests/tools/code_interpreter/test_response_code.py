@@ -1,4 +1,5 @@
-"""The code_interpreter tool within one response, in a real sandbox. Covers `tools/code_interpreter/tool.py`."""
+"""The code_interpreter tool within one response, in a real sandbox. Covers `tools/code_interpreter/tool.py`
+and `tools/code_interpreter/response_container.py`."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +15,8 @@ from antiphon.protocol.types.items import CodeInterpreterCall, CodeLogs, InputIt
 from antiphon.protocol.types.parts import InputFile, InputImage, InputText, MessagePart
 from antiphon.protocol.types.tools import AutoContainer, CodeInterpreterTool, NetworkDisabled
 from antiphon.tools.base import ModelToolCall, ToolResult
-from antiphon.tools.code_interpreter.response_code import FOUND, LOST, MAX_PREVIOUS, OTHER_CONTAINER, ResponseCode
+from antiphon.tools.code_interpreter.response_code import ResponseCode
+from antiphon.tools.code_interpreter.response_container import FOUND, LOST, MAX_PREVIOUS, OTHER_CONTAINER
 from antiphon.tools.code_interpreter.run_output import RESTARTED
 from tests.protocol.decoding.requests import decode_fields
 from tests.tools.code_interpreter.local_containers import PYPLOT, LocalContainers, make_tool, run_containers

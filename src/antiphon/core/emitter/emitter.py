@@ -48,6 +48,7 @@ from antiphon.core.emitter.response_views import required_input
 from antiphon.core.emitter.tool_items import (
     CALL_NOT_OPEN,
     OpenServerItem,
+    OpenShellOutput,
     OpenStreamedCall,
     client_call_events,
     complete_item_events,
@@ -58,7 +59,7 @@ from antiphon.ids import Prefix
 from antiphon.protocol.decoding.stored_items import PREFIXES
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types import tool_events as tool_ev
-from antiphon.protocol.types.items import Phase
+from antiphon.protocol.types.items import Phase, ShellCall
 from antiphon.protocol.types.response import Response, Usage
 
 _PADDING_BLOCK = 16
@@ -327,8 +328,14 @@ class Emitter:
         if key in self._server_items or key in self._calls:
             raise EngineFailed(_KEY_IN_USE)
         self._close_open("completed", out)
-        self._ids[key] = item_id = self._new_id(PREFIXES[type(item)])
-        self._server_items[key] = OpenServerItem(item_id, self._next_index(), item)
+        if isinstance(item, ShellCall):
+            position, call_id = (self._new_id("sh"), self._next_index()), self._new_id("call")
+            out += client_call_events(item, position, call_id)
+            self._ids[key] = item_id = self._new_id("sho")
+            self._server_items[key] = OpenShellOutput(item_id, self._next_index(), item, call_id)
+        else:
+            self._ids[key] = item_id = self._new_id(PREFIXES[type(item)])
+            self._server_items[key] = OpenServerItem(item_id, self._next_index(), item)
         self._server_items[key].open(out)
 
     def _add_item(self, item: AddedItem, out: EventList) -> None:

@@ -65,7 +65,8 @@ def required_input(output: Sequence[it.OutputItem]) -> list[Json]:
 
 def list_unanswered(output: Sequence[it.OutputItem]) -> list[it.OutputItem]:
     """Return the items without the calls whose output follows."""
-    answered = {item.call_id for item in output if isinstance(item, it.FunctionCallOutput | it.CustomToolCallOutput)}
+    outputs = (it.FunctionCallOutput, it.CustomToolCallOutput, it.ShellCallOutput)
+    answered = {item.call_id for item in output if isinstance(item, outputs)}
     return [item for item in output if getattr(item, "call_id", UNSET) not in answered]
 
 

@@ -8,6 +8,7 @@ One row per kind in `SERVER_ITEM_KINDS`:
     code_interpreter_call   added → in_progress → code delta* → code done → interpreting → completed → done
     image_generation_call   added → in_progress → generating → completed → done
     compaction              added → compacting → done
+    shell_call_output       added → [content delta* → content done]* → done, after its shell_call
 
 Where OpenAI defines no failure event, only the item reports the failure.
 """
@@ -38,7 +39,7 @@ class StreamedField(Struct, frozen=True):
 class ServerItemKind(Struct, frozen=True, kw_only=True):
     """Events and field values of one kind of server item."""
 
-    started: ItemEventType
+    started: ItemEventType | None = None
     stages: Mapping[str, ItemEventType] = {}  # event types by `Progress.stage`
     completed: ItemEventType | None = None
     failed: ItemEventType | None = None
@@ -96,6 +97,7 @@ SERVER_ITEM_KINDS: Mapping[type, ServerItemKind] = {
         initial=_IN_PROGRESS | {"result": None, "revised_prompt": UNSET, "error": UNSET, "svg_usage": UNSET},
         truncated={"status": "failed"},  # this item type has no status `incomplete`
     ),
+    it.ShellCallOutput: ServerItemKind(initial=_IN_PROGRESS | {"output": []}, truncated=_INCOMPLETE),
     it.Compaction: ServerItemKind(
         started=tool_ev.CompactionCompacting, initial={"encrypted_content": ""}, truncated={}
     ),

@@ -8,7 +8,7 @@ when complete, because only then is it known that the call is of this kind and v
     local_shell_call, apply_patch_call, tool_search_call  added → done
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from msgspec import UNSET
@@ -46,8 +46,9 @@ def initial_view(item: ServerItem) -> ServerItem:
 
 def added_events(item: ServerItem, position: ItemPosition) -> list[ev.Event]:
     item_id, index = position
-    started = SERVER_ITEM_KINDS[type(item)].started(item_id=item_id, output_index=index)
-    return [ev.OutputItemAdded(output_index=index, item=to_added_item(item, item_id)), started]
+    added, started = to_added_item(item, item_id), SERVER_ITEM_KINDS[type(item)].started
+    steps = [] if started is None else [started(item_id=item_id, output_index=index)]
+    return [ev.OutputItemAdded(output_index=index, item=added), *steps]
 
 
 def start_events(item: ServerItem, position: ItemPosition) -> list[ev.Event]:
@@ -70,7 +71,19 @@ def end_events(item: _ServerItemT, position: ItemPosition) -> list[ev.Event]:
     events: list[ev.Event] = [ev.OutputItemDone(output_index=index, item=replace(item, id=item_id))]
     if (event_type := kind.completed if succeeded else kind.failed) is not None:
         events.insert(0, event_type(item_id=item_id, output_index=index))
-    return events
+    return [*_shell_output_events(item, position), *events] if isinstance(item, it.ShellCallOutput) else events
+
+
+def _shell_output_events(item: it.ShellCallOutput, position: ItemPosition) -> Iterator[ev.Event]:
+    """Yield what each command has printed, and how it has ended."""
+    item_id, index = position
+    for number, output in enumerate(item.output):
+        fields: dict[str, Any] = {"item_id": item_id, "output_index": index, "command_index": number}
+        for name in ("stdout", "stderr"):
+            if text := getattr(output, name):
+                delta = tool_ev.ShellOutputDelta(**{name: text})
+                yield tool_ev.ShellCallOutputContentDelta(**fields | {"delta": delta})
+        yield tool_ev.ShellCallOutputContentDone(**fields | {"output": [output]})
 
 
 def truncate_item(item: ServerItem) -> ServerItem:
@@ -145,6 +158,20 @@ class OpenServerItem:
     def cut(self, out: EventList) -> None:
         """Close the item because the response ends first."""
         out += end_events(truncate_item(self._item), self._position)
+
+
+class OpenShellOutput(OpenServerItem):
+    """The output of a shell call, which is emitted before it."""
+
+    def __init__(self, item_id: str, index: int, call: it.ShellCall, call_id: str) -> None:
+        limit = call.action.max_output_length
+        self._output = it.ShellCallOutput(call_id=call_id, output=[], max_output_length=limit)
+        super().__init__(item_id, index, self._output)
+
+    def close(self, item: ServerItem, out: EventList) -> None:
+        if isinstance(item, it.ShellCallOutput):
+            item = replace(item, call_id=self._output.call_id, max_output_length=self._output.max_output_length)
+        super().close(item, out)
 
 
 class OpenStreamedCall(OpenServerItem):

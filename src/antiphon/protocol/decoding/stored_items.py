@@ -28,6 +28,7 @@ PREFIXES: dict[type, Prefix] = {
     it.McpApprovalRequest: "mcpr",
     it.Compaction: "cmp",
     it.ShellCall: "sh",
+    it.ShellCallOutput: "sho",
     it.LocalShellCall: "lsh",
     it.ApplyPatchCall: "apc",
     it.ToolSearchCall: "tsc",

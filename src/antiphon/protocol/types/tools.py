@@ -247,8 +247,14 @@ class LocalShellTool(Tagged, tag="local_shell", kw_only=True): ...
 
 
 class ShellTool(Tagged, tag="shell", kw_only=True):
+    """A shell of the client, or one in a container, which the server runs."""
+
     environment: ContainerAuto | LocalEnvironment | ContainerReference | UnsetType = UNSET
     allowed_callers: list[Caller] | UnsetType = UNSET
+
+    @property
+    def is_hosted(self) -> bool:
+        return isinstance(self.environment, ContainerAuto | ContainerReference)
 
 
 class ApplyPatchTool(Tagged, tag="apply_patch", kw_only=True):

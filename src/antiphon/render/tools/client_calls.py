@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, assert_never
 
+import msgspec
 from msgspec import UNSET
 
 from antiphon.core.deltas import ClientItem
@@ -43,6 +44,14 @@ def build_truncated_item(kind: str, arguments: str) -> ClientItem | None:
     decoded = parse_truncated_object(arguments) or {}
     schema = accepted_schema(kind, {}) or {}
     return _BUILDERS[kind](_EMPTY_ARGUMENTS[kind] if find_violation(schema, decoded) else decoded, "incomplete")
+
+
+def normalise_shell_arguments(arguments: str) -> str:
+    """Return the arguments of a shell call in the form offered to the model; invalid ones are not changed."""
+    try:
+        return msgspec.json.encode(client_call_arguments(build_client_item(SHELL, arguments))).decode()
+    except (InvalidCall, UnicodeEncodeError):
+        return arguments
 
 
 def client_call_arguments(item: ClientItem) -> Json:

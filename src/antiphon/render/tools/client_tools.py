@@ -1,7 +1,7 @@
 """Tools that the client runs and that models do not know: each is offered as a function, and its calls are mapped back.
 
     declared                                      offered        item of the call (render/tools/client_calls.py)
-    shell, without an environment or local        shell          shell_call
+    shell, unless in a container                  shell          shell_call
     local_shell                                   local_shell    local_shell_call
     apply_patch                                   apply_patch    apply_patch_call
     tool_search with execution "client"           tool_search    tool_search_call
@@ -20,6 +20,7 @@ from antiphon.protocol.types import tools as wire
 
 SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH = "shell", "local_shell", "apply_patch", "tool_search"
 CLIENT_KINDS: Final = frozenset({SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH})
+HOSTED_SHELL: Final = "hosted_shell"  # the kind of a shell in a container, which the server runs
 CONTAINER_EXEC: Final = "container.exec"  # name of the shell in gpt-oss
 
 ClientTool = wire.ShellTool | wire.LocalShellTool | wire.ApplyPatchTool | wire.ToolSearchTool
@@ -147,12 +148,8 @@ def to_function_tool(tool: ClientTool) -> wire.FunctionTool | None:
     """Return the function for a client tool; None if the client does not run it or only programs may call it."""
     match tool:
         case wire.ShellTool(environment=environment, allowed_callers=callers):
-            local = environment is UNSET or isinstance(environment, wire.LocalEnvironment)
-            return (
-                _client_function(SHELL, _SHELL_DESCRIPTION + _render_skills(environment))
-                if local and _is_directly_callable(callers)
-                else None
-            )
+            description = _SHELL_DESCRIPTION + _render_skills(environment)
+            return _client_function(SHELL, description) if _is_directly_callable(callers) else None
         case wire.LocalShellTool():
             return _client_function(LOCAL_SHELL, _LOCAL_SHELL_DESCRIPTION)
         case wire.ApplyPatchTool(allowed_callers=callers):

@@ -27,6 +27,7 @@ from antiphon.protocol.types.shared_list import derive
 from antiphon.render.tools.client_tools import (
     CLIENT_KINDS,
     CONTAINER_EXEC,
+    HOSTED_SHELL,
     LOCAL_SHELL,
     SHELL,
     TOOL_SEARCH,
@@ -171,6 +172,8 @@ class _ToolCollector:
                 if _is_callable(tool, self._ignored):
                     kind = "function" if isinstance(tool, wire.FunctionTool) else "custom"
                     yield _ToolDeclaration(tool=tool, kind=kind, deferred=tool.defer_loading is True)
+            case wire.ShellTool(is_hosted=True):
+                yield from self._flatten_hosted_tool(tool)
             case wire.ShellTool() | wire.LocalShellTool() | wire.ApplyPatchTool() | wire.ToolSearchTool():
                 yield from self._flatten_client_tool(tool)
             case wire.McpTool():
@@ -198,7 +201,7 @@ class _ToolCollector:
             return
         self._ignored |= dict.fromkeys(hosted.ignored)
         for function in hosted.functions:
-            recipient = hosted.recipients.get(function.name, "")
+            recipient = CONTAINER_EXEC if hosted.kind == HOSTED_SHELL else hosted.recipients.get(function.name, "")
             yield _ToolDeclaration(tool=function, kind=hosted.kind, recipient=recipient, hosted=True)
 
     def build(self) -> OfferedTools:
@@ -267,8 +270,8 @@ def _is_tool_search(declaration: _ToolDeclaration) -> bool:
 def _to_offered_tool(offered_as: str, declaration: _ToolDeclaration) -> OfferedTool:
     tool = declaration.tool
     grammar = tool.format if isinstance(tool, wire.CustomTool) and isinstance(tool.format, wire.GrammarInput) else None
-    # client tools have no name of their own in the API
-    name = offered_as if declaration.kind in CLIENT_KINDS else tool.name
+    # client tools and shells have no name of their own in the API
+    name = offered_as if declaration.kind in CLIENT_KINDS or declaration.kind == HOSTED_SHELL else tool.name
     return OfferedTool(
         declaration.kind, name, declaration.namespace, grammar, declaration.approval, declaration.recipient
     )

@@ -63,8 +63,9 @@ class OfferedTools(Struct, frozen=True, dict=True):
         return self.names.get((namespace, name)) or make_offered_name(name, namespace, ())
 
     def find_client_tool_name(self, kind: str) -> str:
-        """Return the offered name of a client tool, also if it is no longer declared."""
-        return self.names.get((reserved_namespace(kind), kind), kind)
+        """Return the offered name of a client tool or of a hosted shell, also if it is no longer declared."""
+        hosted = self.names.get((reserved_namespace(f"hosted_{kind}"), kind), kind)
+        return self.names.get((reserved_namespace(kind), kind), hosted)
 
     def collect_recipients(self) -> dict[str, str]:
         """Map offered names to Harmony recipients, for the tools that have another name in gpt-oss."""

@@ -139,9 +139,9 @@ def _is_match(offered_name: str, offer: OfferedTool, kind: str, name: object, se
         case "mcp":
             return offer.kind == kind and offer.namespace == server_label and name in (None, offer.name)
         case _:
-            return offer.kind == _tool_family(kind)
+            return _tool_family(offer.kind) == _tool_family(kind)
 
 
 def _tool_family(tag: str) -> str:
-    """Map dated and preview names of one tool to one kind."""
-    return "web_search" if tag.startswith("web_search") else tag
+    """Map dated and preview names of one tool, and the kinds of shells, to one kind."""
+    return "web_search" if tag.startswith("web_search") else tag.removeprefix("hosted_")

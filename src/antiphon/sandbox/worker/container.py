@@ -19,7 +19,7 @@ from antiphon.sandbox.worker import frames, processes
 from antiphon.sandbox.worker.confinement import Confinement
 from antiphon.sandbox.worker.files import Folder, Stamp, remove_tree
 from antiphon.sandbox.worker.forking import StartFailed, ZygoteClient
-from antiphon.sandbox.worker.kernel import MAX_FIGURES
+from antiphon.sandbox.worker.kernel import MAX_FIGURES, SHELL_CELL
 
 Emit = Callable[[frames.Header, bytes], None]
 
@@ -31,6 +31,8 @@ _END_SECONDS = 5.0
 _IDLE_CPU_SECONDS = 20.0  # that processes may use between two calls
 _REPORT_SECONDS = 0.1
 _READ = 65536
+_MAX_EXIT_CODE = 255
+_KILL_ROUNDS, _KILL_PAUSE = 40, 0.01  # in which the processes of a command are killed
 _MAX_DRAIN = 32  # reads after the end of a call: a process in the background may print without end
 
 
@@ -46,6 +48,8 @@ class Call:
     figures: int = 0
     outcome: str = ""  # set by what ends the call early
     cpu_limit: float = 0.0
+    spared: frozenset[int] | None = None  # processes that are older than a command; None: the call is no command
+    exit_code: int | None = None
 
 
 @dataclass
@@ -150,9 +154,11 @@ class Container:
             kernel, restarted, self._lost = self._kernel, self._lost, False
             assert kernel is not None
             began = time.monotonic()
-            kernel.cpu_base = processes.measure_cpu(processes.list_tree(kernel.guard))
+            tree = processes.list_tree(kernel.guard)
+            kernel.cpu_base = processes.measure_cpu(tree)
             done = asyncio.get_running_loop().create_future()
-            self._call = call = Call(secrets.token_hex(16), emit, done, cpu_limit=cpu_seconds)
+            spared = frozenset(tree) if code.startswith(SHELL_CELL.encode()) else None
+            self._call = call = Call(secrets.token_hex(16), emit, done, cpu_limit=cpu_seconds, spared=spared)
             try:
                 kernel.writer.write(frames.pack({"nonce": call.nonce}, code))
                 outcome = await self._await_end(kernel, call, seconds)
@@ -165,6 +171,7 @@ class Container:
             return {
                 "outcome": outcome, "reason": kernel.reason, "restarted": restarted, "changed": changed,
                 "dropped": call.dropped, "seconds": time.monotonic() - began, "code": kernel.code,
+                "exit_code": call.exit_code,
             }  # fmt: skip
 
     async def _await_end(self, kernel: KernelProcess, call: Call, seconds: float) -> str:
@@ -174,7 +181,7 @@ class Container:
             await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if not call.done.done() and not ended.done():
                 call.outcome = call.outcome or "timeout"
-                kernel.signal(signal.SIGINT)
+                await self._end_code(kernel, call)
                 await asyncio.wait(either, timeout=_TIMEOUT_GRACE, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self.kill("cancelled")
@@ -188,6 +195,17 @@ class Container:
         await self._await_death(kernel)
         return "killed"
 
+    async def _end_code(self, kernel: KernelProcess, call: Call) -> None:
+        """Interrupt code; of a command, kill all processes that were started since, and the kernel lives."""
+        if call.spared is None:
+            kernel.signal(signal.SIGINT)
+            return
+        for _ in range(_KILL_ROUNDS):
+            if not processes.kill_descendants(kernel.guard, call.spared):
+                return
+            await asyncio.sleep(_KILL_PAUSE)
+        await self.kill(call.outcome)
+
     async def _await_death(self, kernel: KernelProcess) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(kernel.ended.wait(), _END_SECONDS)
@@ -199,7 +217,7 @@ class Container:
         if call is None or kernel is None or call.done.done():
             return
         call.outcome = "interrupted"
-        kernel.signal(signal.SIGINT)
+        await self._end_code(kernel, call)
         await asyncio.wait({call.done}, timeout=INTERRUPT_GRACE)
         if self._call is call and not call.done.done():
             await self.kill("interrupted")
@@ -295,6 +313,8 @@ class Container:
             if call.figures <= MAX_FIGURES:
                 call.emit({"figure": call.figures}, payload)
         elif header.get("done") is True:
+            code = header.get("exit_code")
+            call.exit_code = code if isinstance(code, int) and 0 <= code <= _MAX_EXIT_CODE else None
             call.done.set_result(header.get("raised") is True)
 
     def _read_output(self, kernel: KernelProcess, number: int) -> bool:

@@ -1,4 +1,5 @@
-"""The kernel: runs one piece of code after the other in one namespace, as a notebook does.
+"""The kernel: runs one piece of code after the other in one namespace, as a notebook does. A cell that begins with the
+line `%%sh` is a command for a shell.
 
 What code prints goes to the pipes of stdout and stderr. Figures and the end of a call go through the channel, with the
 nonce of the call, so that bytes which code writes to files at random are not taken for them. Code in this process can
@@ -11,8 +12,10 @@ import inspect
 import io
 import linecache
 import os
+import re
 import signal
 import socket
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -28,6 +31,8 @@ MAX_FIGURES = 10
 MAX_FIGURE_BYTES = 4 * 1024 * 1024
 _MAX_REPR = 100_000
 _DATA = "/mnt/data"
+SHELL_CELL = "%%sh\n"
+_SHELLS = ("/bin/bash", "/bin/sh")
 
 
 def load_plotting() -> None:
@@ -49,6 +54,7 @@ class Kernel:
         self._data = data
         self._count = 0
         self._figures = 0
+        self._exit_code: int | None = None  # of the last command
         self._nonce = ""
         self._variables: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -62,9 +68,9 @@ class Kernel:
         self._channel.sendall(pack({"ready": True}))
         while (frame := receive(self._channel)) is not None:
             header, code = frame
-            self._nonce, self._figures = header["nonce"], 0
+            self._nonce, self._figures, self._exit_code = header["nonce"], 0, None
             raised = self._run(code.decode())
-            self._send({"done": True, "raised": raised})
+            self._send({"done": True, "raised": raised, "exit_code": self._exit_code})
 
     def _send(self, header: Header, payload: bytes = b"") -> None:
         self._channel.sendall(pack({**header, "nonce": self._nonce}, payload))
@@ -90,6 +96,9 @@ class Kernel:
         return False
 
     def _execute(self, code: str) -> None:
+        if code.startswith(SHELL_CELL):
+            self._exit_code = _run_command(code.removeprefix(SHELL_CELL), self._data)
+            return
         name = f"<cell {self._count}>"
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
         tree = ast.parse(code, name)
@@ -141,6 +150,19 @@ class _DataPaths(ast.NodeTransformer):
         if isinstance(value, str) and (value == _DATA or value.startswith(f"{_DATA}/")):
             node.value = self._path + value.removeprefix(_DATA)
         return node
+
+
+def _run_command(command: str, data: str) -> int:
+    """Run a command in a shell of its own, which has the output of this process, and return its exit code.
+
+    Processes that it leaves in the background are not waited for.
+    """
+    if data != _DATA:
+        command = re.sub(rf"{_DATA}(?![\w.-])", lambda _: data, command)
+    shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
+    _flush()
+    code = subprocess.Popen([shell, "-c", command], stdin=subprocess.DEVNULL, cwd=data).wait()
+    return code if code >= 0 else 128 - code
 
 
 def _prepare_process(data: str, temporary: str) -> None:

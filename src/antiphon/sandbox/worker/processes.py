@@ -1,8 +1,13 @@
-"""The processes of a container, from /proc: their memory, CPU time, and files that have no name any more."""
+"""The processes of a container, from /proc: their memory, CPU time, and files that have no name any more.
+
+They are killed by handles, because a number may belong to another process by then.
+"""
 
 import os
 import resource
+import signal
 import stat
+from collections.abc import Collection
 from contextlib import suppress
 
 _PAGE = resource.getpagesize()
@@ -20,6 +25,22 @@ def list_tree(root: int) -> list[int]:
         if len(found) > _MAX_PROCESSES:
             break
     return found
+
+
+def kill_descendants(root: int, spared: Collection[int]) -> bool:
+    """Kill a process and its descendants except for some. Returns whether there were any."""
+    handles: dict[int, int] = {}
+    for pid in list_tree(root):
+        if pid not in spared:
+            with suppress(OSError):
+                handles[pid] = os.pidfd_open(pid)
+    tree = {*list_tree(root)}
+    for pid, handle in handles.items():
+        if pid in tree:  # so the handle is that of a process in the tree
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        os.close(handle)
+    return bool(handles)
 
 
 def _read(path: str) -> str:

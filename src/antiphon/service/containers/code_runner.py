@@ -60,8 +60,11 @@ class CodeRunner:
             if not await self._live.store.find_container_path(tenant, row.id, path):
                 await self._live.copy(tenant, row, file)
 
-    async def run(self, tenant: str, container_id: str, code: str) -> AsyncGenerator[CodeEvent | WrittenFile, None]:
-        live, seconds = self._live, self._live.settings.code_seconds
+    async def run(
+        self, tenant: str, container_id: str, code: str, seconds: float | None = None
+    ) -> AsyncGenerator[CodeEvent | WrittenFile, None]:
+        live, longest = self._live, self._live.settings.code_seconds
+        seconds = min(seconds or longest, longest)
         row = await live.use(tenant, container_id, seconds + _MARGIN_SECONDS)
         async with AsyncExitStack() as cleanup:
             cleanup.push_async_callback(live.store.use_container, tenant, row.id)  # it expires after its last use

@@ -24,7 +24,7 @@ from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tool_choice import AllowedTools, ToolChoice
-from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool
+from antiphon.protocol.types.tools import CustomTool, FunctionTool, McpTool, NamespaceTool, ShellTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.render.tools.client_tools import ClientTool
 from antiphon.service.prompting.prepared_request import PreparedPrompt
@@ -32,6 +32,7 @@ from antiphon.service.tool_loop.approvals import ApprovalSubject, ApprovedReques
 from antiphon.service.tool_loop.compaction import CompactionStep
 from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.tools.base import ModelToolCall, ResponseTool, Rewriter, WaitStep
+from antiphon.tools.code_interpreter.response_container import share_container
 from antiphon.tools.mcp.response_tools import McpTools
 
 log = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ class ResponseTurns:
             request,
             input=[*request.input, *state.output],
             max_output_tokens=remaining,
-            tools=[tool for tool in request.tools if isinstance(tool, _CLIENT_TOOLS)]
+            tools=[tool for tool in request.tools if _is_run_by_client(tool)]
             if state.calls_exhausted
             else request.tools,
             tool_choice=_select_tool_choice(request, state),
@@ -197,6 +198,7 @@ class ResponseTurns:
         for kind, (built_in, declaration) in self._toolkit.find_declared(request, self._context.earlier).items():
             self._tools[kind] = built_in.begin(declaration, tenant, frozenset(request.include))
             self._params[kind] = _find_param(declaration, request)
+        share_container(self._tools.values())
 
     def _find_outdated(self, mcp: McpTools) -> list[str]:
         items = [*self._context.earlier, *self._context.decoded.request.input]
@@ -210,6 +212,10 @@ class ResponseTurns:
         return ApprovalSubject(
             label=label, server=server, name=call.name, arguments=call.arguments, definition=definition
         )
+
+
+def _is_run_by_client(tool: Declaration) -> bool:
+    return isinstance(tool, _CLIENT_TOOLS) and not (isinstance(tool, ShellTool) and tool.is_hosted)
 
 
 async def _wait(step: WaitStep, context: ToolLoop) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types.items import AdditionalTools, InputItem, ToolSearchOutput
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.protocol.types.tools import McpTool
+from antiphon.protocol.types.tools import McpTool, ShellTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.render.tools.offered_tools import HostedTool
 from antiphon.service.tool_loop.approvals import Approvals
@@ -52,6 +52,9 @@ class Toolkit:
         )
 
     def find_built_in(self, declaration: Declaration) -> BuiltInTool | None:
+        """Return the built-in tool that serves this declaration; None if the client runs it."""
+        if isinstance(declaration, ShellTool) and not declaration.is_hosted:
+            return None
         return next((tool for tool in self.built_in if isinstance(declaration, tool.types)), None)
 
     def check_mcp_servers(self, request: CreateResponse) -> None:

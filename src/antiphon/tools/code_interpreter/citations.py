@@ -21,7 +21,20 @@ from antiphon.protocol.types.parts import ContainerFileCitation, InputText, Outp
 from antiphon.tools.base import WrittenFile
 
 LINK: Final = "sandbox:"
+MAX_LISTED_FILES: Final = 50  # that a model is told of
 _NOTE: Final = re.compile(r"^\[(cfile_\w{1,64}) (?:(figure)|sandbox:(/mnt/data/[^\n]{1,1000}))\]$", re.MULTILINE)
+
+
+def describe_files(files: Sequence[WrittenFile]) -> list[str]:
+    """Return the notes by which models and other servers know files."""
+    notes = [f"[{file.file_id} {'figure' if file.is_figure else LINK + file.path}]" for file in files]
+    more = [f"[{count:,} more files were written.]"] if (count := len(files) - MAX_LISTED_FILES) > 0 else []
+    return notes[:MAX_LISTED_FILES] + more
+
+
+def escape_notes(printed: str) -> str:
+    """Replace the beginnings of notes in a text that code has printed."""
+    return printed.replace("[cfile_", "(cfile_")
 
 
 class WrittenFiles:
@@ -39,6 +52,11 @@ class WrittenFiles:
             self._by_link |= dict.fromkeys((LINK + file.path, LINK + quote(file.path)), file)
             if file.is_figure:
                 self._figures[file.file_id] = file
+
+    def clear(self) -> None:
+        """Forget all files, because their container is lost."""
+        self._by_link.clear()
+        self._figures.clear()
 
     def restore(self, output: ToolOutputContent) -> None:
         """Restore the files from an output that another server made; their container is that of the response."""

@@ -1,124 +1,44 @@
-"""Code of one response: its container, and the calls that run in it one after the other.
+"""Code of one response: the calls run in its container, one after the other."""
 
-The container is known before the model is called, because the item of a call names it from the beginning: the one that
-is declared, that of an earlier call in the history, or a new one, which is made for the first call. A server that takes
-the response over looks for the container of the calls so far, and the model is told if it is lost.
-"""
-
-import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Final, Literal
 
-from msgspec.structs import replace
-
-from antiphon.core.deltas import Progress, ToolOutputContent
-from antiphon.errors import (
-    ContainerExpired,
-    DeclaredContainerExpired,
-    DeclaredContainerUnknown,
-    InvalidValue,
-    SandboxDisabled,
-    UnknownContainer,
-)
-from antiphon.ids import new_id
+from antiphon.core.deltas import Progress
+from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
-from antiphon.protocol.types.items import CodeImage, CodeInterpreterCall, CodeLogs, InputItem, Message, OutputItem
-from antiphon.protocol.types.parts import InputFile, InputImage
-from antiphon.protocol.types.tools import AutoContainer, CodeInterpreterTool
-from antiphon.tools.base import (
-    CodeContainers,
-    DeltaSink,
-    ModelToolCall,
-    ResponseTool,
-    Rewriter,
-    ToolResult,
-    WaitStep,
-    WrittenFile,
-)
-from antiphon.tools.code_interpreter.citations import ContainerFileRewriter, WrittenFiles, list_cited_files
+from antiphon.protocol.types.items import CodeImage, CodeInterpreterCall, CodeLogs, InputItem
+from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult, WaitStep
+from antiphon.tools.code_interpreter.citations import ContainerFileRewriter
+from antiphon.tools.code_interpreter.response_container import ContainerTool, ResponseContainer
 from antiphon.tools.code_interpreter.run_output import RunOutput
 from antiphon.tools.untrusted_text import MAX_ARGUMENT_LENGTH
 
 NAME: Final = "code_interpreter"
-MAX_PREVIOUS = 8  # containers of earlier calls that are tried
-MAX_INPUT_FILES = 20  # of the messages; those of the declaration come on top
 _INCLUDE_OUTPUTS = "code_interpreter_call.outputs"
-# A call waits for those before it, each of which the container ends at the operator's deadline: this bounds their sum.
-_MAX_SECONDS = 3000.0
-OTHER_CONTAINER = (
-    "[This ran in another container than the calls before: that one is lost, with its variables and files.]"
-)
-FOUND = "Its container is still there, with its files; variables may be lost."
-LOST = "Its container is lost, with its variables and files."
 
 
-class ResponseCode(ResponseTool):
+class ResponseCode(ContainerTool):
     """The code_interpreter tool within one response."""
 
-    max_seconds = _MAX_SECONDS
-
-    def __init__(
-        self,
-        containers: CodeContainers,
-        limits: Limits,
-        declared: CodeInterpreterTool,
-        tenant: str,
-        include: frozenset[str],
-    ) -> None:
-        self._containers = containers
+    def __init__(self, container: ResponseContainer, limits: Limits, include: frozenset[str]) -> None:
+        self.container = container
         self._limits = limits
-        self._wanted = declared.container
-        self._tenant = tenant
         self._lists_outputs = _INCLUDE_OUTPUTS in include
-        self._param = "tools"
-        self._previous: list[str] = []  # containers of earlier calls, the latest first
-        self._container = ""  # "" until it is known
-        self._is_made = False
-        self._notice = ""  # for the model, with the next output
-        self._files = WrittenFiles()
-        self._cited: list[WrittenFile] = []  # files that earlier answers have cited
-        self._in_order = asyncio.Lock()
 
     async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
-        self._param, self._previous = f"{param}.container", list_containers(history)
-        self._cited = list_cited_files(history)
-        if isinstance(self._wanted, AutoContainer) and (files := list_files(history)):
-            self._wanted = replace(self._wanted, file_ids=[*(self._wanted.file_ids or ()), *files])
-        try:
-            await self._containers.check(self._tenant, self._wanted, self._param)
-        except UnknownContainer as error:
-            raise DeclaredContainerUnknown(error.message, param=self._param) from None
-        except ContainerExpired as error:
-            raise DeclaredContainerExpired(error.message, param=self._param) from None
-        except SandboxDisabled as error:
-            error.param = param
-            raise
-        if isinstance(self._wanted, AutoContainer) and self._previous:
-            return self._find
-        self._use(self._wanted if isinstance(self._wanted, str) else None)
-        return None
-
-    async def recover(self, output: Sequence[OutputItem]) -> str:
-        if not (used := list_containers(output)):
-            return ""
-        self._previous, self._container = [*dict.fromkeys([*used, *self._previous])], ""
-        await self._find()
-        if used[0] == self._container:
-            return FOUND
-        self._files = WrittenFiles()
-        return LOST
+        return await self.container.prepare(f"{param}.container", history)
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
-        code, output = parse_code(call), RunOutput(self._limits)
-        async with self._in_order:
-            await self._make()
+        code, output, container = parse_code(call), RunOutput(self._limits), self.container
+        async with container.in_order:
+            await container.make()
             await emit(Progress(call.key, "interpreting"))
-            async with aclosing(self._containers.run(self._tenant, self._container, code)) as events:
+            async with aclosing(container.run(code)) as events:
                 async for event in events:
                     output.add(event)
-            output.notice, self._notice = self._notice, ""
-            self._files.add(output.files)
+            output.notice = container.take_notice()
+            container.files.add(output.files)
         item = self._make_item(code, "failed" if output.is_stopped else "completed", output.to_outputs())
         return ToolResult(item=item, model_output=output.to_model_output())
 
@@ -126,51 +46,16 @@ class ResponseCode(ResponseTool):
         item = self._make_item(_clean(call.arguments)[:MAX_ARGUMENT_LENGTH], "failed", [])
         return ToolResult(item=item, model_output=f"Error: {reason}")
 
-    def restore_output(self, output: ToolOutputContent) -> None:
-        self._files.restore(output)
-
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
-        if not (self._container or self._files):
+        if not (self.container.id or self.container.files):
             return None
-        return ContainerFileRewriter(self._files, self._container, self._lists_outputs)
-
-    async def _find(self) -> None:
-        """Find the container, once."""
-        if not self._container:
-            self._use(await self._containers.find(self._tenant, self._wanted, self._previous, self._param))
-
-    def _use(self, found: str | None) -> None:
-        self._container, self._is_made = found or new_id("cntr"), found is not None
-        if self._previous and self._previous[0] != self._container:
-            self._notice = OTHER_CONTAINER
-        self._files.add([file for file in self._cited if file.container_id == self._container])
-
-    async def _make(self) -> None:
-        """Make the container, if it is a new one."""
-        await self._find()
-        if not self._is_made:
-            assert isinstance(self._wanted, AutoContainer)
-            await self._containers.make(self._tenant, self._wanted, self._container, self._param)
-            self._is_made = True
+        return ContainerFileRewriter(self.container.files, self.container.id, self._lists_outputs)
 
     def _make_item(
         self, code: str, status: Literal["completed", "failed"], outputs: list[CodeLogs | CodeImage]
     ) -> CodeInterpreterCall:
         shown = outputs if self._lists_outputs else None
-        return CodeInterpreterCall(status=status, container_id=self._container, code=code, outputs=shown)
-
-
-def list_containers(items: Iterable[InputItem]) -> list[str]:
-    """Return the containers of the calls among the items, the latest first."""
-    used = [item.container_id for item in items if isinstance(item, CodeInterpreterCall)]
-    return [*dict.fromkeys(reversed(used))][:MAX_PREVIOUS]
-
-
-def list_files(items: Iterable[InputItem]) -> list[str]:
-    """Return the ids of the files and images that the user has sent last, which code can read."""
-    parts = [part for item in items if isinstance(item, Message) for part in item.content]
-    sent = [part.file_id for part in parts if isinstance(part, InputFile | InputImage) and part.file_id]
-    return [*dict.fromkeys(sent)][-MAX_INPUT_FILES:]
+        return CodeInterpreterCall(status=status, container_id=self.container.id, code=code, outputs=shown)
 
 
 def parse_code(call: ModelToolCall) -> str:

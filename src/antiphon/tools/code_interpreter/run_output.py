@@ -17,12 +17,11 @@ from antiphon.protocol.types.items import CodeImage, CodeLogs
 from antiphon.protocol.types.parts import InputText
 from antiphon.sandbox.base import CodeEvent, CodeResult, Figure, PrintedText
 from antiphon.tools.base import WrittenFile
+from antiphon.tools.code_interpreter.citations import describe_files, escape_notes
 from antiphon.tools.untrusted_images import make_input_image
 
 MAX_TOLD: Final = 20_000  # characters of printed text that a model reads
-MAX_LISTED_FILES: Final = 50  # that a model is told of
 MAX_INLINE_IMAGE: Final = 4 * 1024 * 1024  # bytes; larger ones are named by the URL of their file
-FILE_MARK: Final = "[cfile_"
 NO_OUTPUT = "[The code has printed nothing.]"
 SHOWN = "[A figure was shown to the user.]"
 RESTARTED = "[Python was started anew for this call: earlier variables and imports are lost, files are still there.]"
@@ -81,15 +80,8 @@ class RunOutput:
         """Return a text, and the figures for models that see images."""
         restarted = [RESTARTED] if self._result is not None and self._result.restarted else []
         printed = shorten("".join([text for pieces in self._printed for text in pieces]).rstrip("\n"))
-        printed = printed.replace(FILE_MARK, "(cfile_")
-        files = [
-            f"[{file.file_id} {'figure' if file.is_figure else f'sandbox:{file.path}'}]"
-            for file in self.files[:MAX_LISTED_FILES]
-        ]
-        if (count := len(self.files) - MAX_LISTED_FILES) > 0:
-            files.append(f"[{count:,} more files were written.]")
-        lines = [self.notice, *restarted, printed or NO_OUTPUT, *self._describe_end()]
-        text = "\n".join(filter(None, [*lines, *[SHOWN] * len(self._figures), *files]))
+        lines = [self.notice, *restarted, escape_notes(printed) or NO_OUTPUT, *self._describe_end()]
+        text = "\n".join(filter(None, [*lines, *[SHOWN] * len(self._figures), *describe_files(self.files)]))
         if not self._figures:
             return text
         images = [make_input_image(figure.png, self._limits) for figure in self._figures]
@@ -110,9 +102,9 @@ class RunOutput:
         return f"/v1/containers/{file.container_id}/files/{file.file_id}/content"
 
 
-def shorten(text: str) -> str:
+def shorten(text: str, limit: int = MAX_TOLD) -> str:
     """Leave out the middle of a long text."""
-    if (left_out := len(text) - MAX_TOLD) <= 0:
+    if (left_out := len(text) - limit) <= 0:
         return text
-    half = MAX_TOLD // 2
-    return f"{text[:half]}\n[{left_out:,} characters are left out.]\n{text[-half:]}"
+    tail = limit // 2
+    return f"{text[: limit - tail]}\n[{left_out:,} characters are left out.]\n{text[len(text) - tail :]}"

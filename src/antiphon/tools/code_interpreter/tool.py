@@ -9,9 +9,10 @@ from antiphon.protocol.types.tools import CodeInterpreterTool, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import ToolServices
 from antiphon.tools.code_interpreter.response_code import NAME, ResponseCode
+from antiphon.tools.code_interpreter.response_container import ResponseContainer
 
 HARMONY: Final = "python"
-_SETUP_HINT = "The server's operator enables it with --sandbox, and without --disable-store."
+SETUP_HINT = "The server's operator enables it with --sandbox, and without --disable-store."
 _PARAMETERS: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -49,7 +50,7 @@ class CodeInterpreter:
 
     @property
     def missing(self) -> str:
-        return _SETUP_HINT if self._containers is None else ""
+        return SETUP_HINT if self._containers is None else ""
 
     def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
         """Return no function for code that only programs may run, which this server does not run."""
@@ -63,7 +64,8 @@ class CodeInterpreter:
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseCode:
         assert isinstance(declared, CodeInterpreterTool)
         assert self._containers is not None
-        return ResponseCode(self._containers, self._limits, declared, tenant, include)
+        container = ResponseContainer(self._containers, tenant, declared.container)
+        return ResponseCode(container, self._limits, include)
 
     async def close(self) -> None:
         pass

@@ -1,0 +1,169 @@
+"""The container of a tool within one response, and the files that code has written in it.
+
+The container is known before the model is called, because the item of a call names it from the beginning: the one that
+is declared, that of an earlier call in the history, or a new one, which is made for the first call. A server that takes
+the response over looks for the container of the calls so far, and the model is told if it is lost. The tools of a
+response share a container.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from antiphon.core.deltas import ToolOutputContent
+from antiphon.errors import (
+    ContainerExpired,
+    DeclaredContainerExpired,
+    DeclaredContainerUnknown,
+    SandboxDisabled,
+    UnknownContainer,
+)
+from antiphon.ids import new_id
+from antiphon.protocol.types.items import CodeInterpreterCall, InputItem, Message, OutputItem, ShellCall
+from antiphon.protocol.types.parts import InputFile, InputImage
+from antiphon.protocol.types.tools import AutoContainer, ContainerReference
+from antiphon.sandbox.base import CodeEvent
+from antiphon.tools.base import CodeContainers, ResponseTool, WaitStep, WrittenFile
+from antiphon.tools.code_interpreter.citations import WrittenFiles, list_cited_files
+
+MAX_PREVIOUS = 8  # containers of earlier calls that are tried
+MAX_INPUT_FILES = 20  # of the messages; those of the declaration come on top
+# A call waits for those before it, each of which the container ends at the operator's deadline: this bounds their sum.
+MAX_SECONDS = 3000.0
+OTHER_CONTAINER = (
+    "[This ran in another container than the calls before: that one is lost, with its variables and files.]"
+)
+FOUND = "Its container is still there, with its files; variables may be lost."
+LOST = "Its container is lost, with its variables and files."
+
+
+class ResponseContainer:
+    """Hold `in_order` while code runs: calls of a container run one after the other."""
+
+    def __init__(self, containers: CodeContainers, tenant: str, wanted: str | AutoContainer) -> None:
+        self._containers = containers
+        self._tenant = tenant
+        self.wanted = wanted
+        self._param = "tools"
+        self._previous: list[str] = []  # containers of earlier calls, the latest first
+        self._cited: list[WrittenFile] = []  # files that earlier answers have cited
+        self._is_made = False  # it exists, with the files of the declaration
+        self._notice = ""
+        self.first: ResponseContainer | None = None  # of another tool, to be shared
+        self.cites = True  # no other tool cites its files
+        self.id = ""  # "" until it is known
+        self.files = WrittenFiles()
+        self.in_order = asyncio.Lock()
+
+    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
+        """Check the declaration, whose container is at `param`. See `ResponseTool`."""
+        self._param, self._previous, self._cited = param, list_containers(history), list_cited_files(history)
+        if isinstance(self.wanted, AutoContainer) and (files := list_files(history)):
+            self.wanted = replace(self.wanted, file_ids=[*(self.wanted.file_ids or ()), *files])
+        try:
+            await self._containers.check(self._tenant, self.wanted, self._param)
+        except UnknownContainer as error:
+            raise DeclaredContainerUnknown(error.message, param=self._param) from None
+        except ContainerExpired as error:
+            raise DeclaredContainerExpired(error.message, param=self._param) from None
+        except SandboxDisabled as error:
+            error.param = param.partition(".")[0]
+            raise
+        if isinstance(self.wanted, AutoContainer) and (self._previous or self.first is not None):
+            return self.find
+        self._use(self.wanted if isinstance(self.wanted, str) else None)
+        return None
+
+    async def recover(self, output: Sequence[OutputItem]) -> str:
+        if not (used := list_containers(output)):
+            return ""
+        self._previous, self.id = [*dict.fromkeys([*used, *self._previous])], ""
+        await self.find()
+        if used[0] == self.id:
+            return FOUND
+        self.files.clear()
+        return LOST
+
+    async def find(self) -> None:
+        """Find the container, once."""
+        if self.id:
+            return
+        if self.first is None or not self._fits(self.first):
+            self._use(await self._containers.find(self._tenant, self.wanted, self._previous, self._param))
+            return
+        await self.first.find()
+        self._use(self.first.id)
+        self._is_made = False
+
+    def _fits(self, first: "ResponseContainer") -> bool:
+        """Whether the container of another tool can be this one: it has the memory, and no other one is named."""
+        if isinstance(self.wanted, str):
+            return self.wanted == first.wanted
+        other = first.wanted.memory_limit if isinstance(first.wanted, AutoContainer) else UNSET
+        return self.wanted.memory_limit in (UNSET, other)
+
+    def _use(self, found: str | None) -> None:
+        self.id, self._is_made = found or new_id("cntr"), found is not None
+        if self._previous and self._previous[0] != self.id:
+            self._notice = OTHER_CONTAINER
+        self.files.add([file for file in self._cited if file.container_id == self.id])
+
+    async def make(self) -> None:
+        """Make the container, if it is a new one."""
+        await self.find()
+        if self._is_made:
+            return
+        if self.first is not None and self.first.id == self.id:
+            await self.first.make()
+            await self._containers.find(self._tenant, self.wanted, [self.id], self._param)  # it gets the files
+        else:
+            assert isinstance(self.wanted, AutoContainer)
+            await self._containers.make(self._tenant, self.wanted, self.id, self._param)
+        self._is_made = True
+
+    def run(self, code: str, seconds: float | None = None) -> AsyncGenerator[CodeEvent | WrittenFile, None]:
+        return self._containers.run(self._tenant, self.id, code, seconds)
+
+    def take_notice(self) -> str:
+        """Return what the model is told with the next output, once."""
+        notice, self._notice = self._notice, ""
+        return notice
+
+
+class ContainerTool(ResponseTool):
+    """A tool of one response whose calls run in a container."""
+
+    max_seconds = MAX_SECONDS
+    container: ResponseContainer
+
+    async def recover(self, output: Sequence[OutputItem]) -> str:
+        return await self.container.recover(output)
+
+    def restore_output(self, output: ToolOutputContent) -> None:
+        self.container.files.restore(output)
+
+
+def share_container(tools: Iterable[ResponseTool]) -> None:
+    """Let the tools of a response use one container, unless different ones are declared."""
+    found = [tool.container for tool in tools if isinstance(tool, ContainerTool)]
+    first = next((one for one in found if isinstance(one.wanted, str)), found[0] if found else None)
+    for container in found:
+        container.files, container.in_order = found[0].files, found[0].in_order
+        container.cites = container is found[0]
+        container.first = None if container is first else first
+
+
+def list_containers(items: Iterable[InputItem]) -> list[str]:
+    """Return the containers of the calls among the items, the latest first."""
+    places = [item.environment if isinstance(item, ShellCall) else item for item in items]
+    used = [one.container_id for one in places if isinstance(one, CodeInterpreterCall | ContainerReference)]
+    return [*dict.fromkeys(reversed(used))][:MAX_PREVIOUS]
+
+
+def list_files(items: Iterable[InputItem]) -> list[str]:
+    """Return the ids of the files and images that the user has sent last, which code can read."""
+    parts = [part for item in items if isinstance(item, Message) for part in item.content]
+    sent = [part.file_id for part in parts if isinstance(part, InputFile | InputImage) and part.file_id]
+    return [*dict.fromkeys(sent)][-MAX_INPUT_FILES:]

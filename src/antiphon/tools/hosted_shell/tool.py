@@ -1,0 +1,76 @@
+"""The shell tool in a container: the function that it offers to models."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from antiphon.protocol.types.tools import ContainerAuto, ContainerReference, FunctionTool, ShellTool
+from antiphon.protocol.types.tools import Tool as Declaration
+from antiphon.tools.base import ToolServices
+from antiphon.tools.code_interpreter.response_container import ResponseContainer
+from antiphon.tools.code_interpreter.tool import SETUP_HINT
+from antiphon.tools.hosted_shell.response_shell import MAX_COMMANDS, NAME, ResponseShell
+
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_PARAMETERS: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "commands": {
+            "type": "array",
+            "items": {"type": "string"},
+            "minItems": 1,
+            "maxItems": MAX_COMMANDS,
+            "description": "The commands, each as it is written in a shell.",
+        },
+        "timeout_ms": {**_COUNT, "description": "Milliseconds that each command may take."},
+        "max_output_length": {**_COUNT, "description": "Characters of each command's output that are wanted."},
+    },
+    "required": ["commands"],
+    "additionalProperties": False,
+}
+_FUNCTION: Final = FunctionTool(
+    name=NAME,
+    description="Runs commands in a Linux container and returns what each of them wrote, and its exit code. Commands"
+    " run one after the other in /mnt/data, each in a new shell: only files are kept, also between calls. Files of the"
+    " user are in /mnt/data. Save files for the user there, and link each in the answer as"
+    " [name](sandbox:/mnt/data/name). There is no terminal, no sudo and no access to the internet.",
+    parameters=_PARAMETERS,
+    strict=False,
+)
+
+
+class HostedShell:
+    """The shell tool of containers; see `BuiltInTool`. The shell of a client is in render/tools/client_tools.py."""
+
+    kind = "hosted_shell"
+    types: tuple[type, ...] = (ShellTool,)
+    harmony = ""
+    recipients: Mapping[str, str] = {}
+
+    def __init__(self, services: ToolServices) -> None:
+        self._containers = services.containers
+
+    @property
+    def missing(self) -> str:
+        return SETUP_HINT if self._containers is None else ""
+
+    def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
+        """Return no function for a shell that only programs may use, which this server does not run."""
+        assert isinstance(declared, ShellTool)
+        callers = declared.allowed_callers
+        return (_FUNCTION,) if callers is UNSET or "direct" in callers else ()
+
+    def list_ignored(self, declared: Declaration) -> list[str]:
+        return []
+
+    def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseShell:
+        assert isinstance(declared, ShellTool)
+        assert self._containers is not None
+        environment = declared.environment
+        assert isinstance(environment, ContainerAuto | ContainerReference)
+        wanted = environment.container_id if isinstance(environment, ContainerReference) else environment
+        return ResponseShell(ResponseContainer(self._containers, tenant, wanted), environment)
+
+    async def close(self) -> None:
+        pass
