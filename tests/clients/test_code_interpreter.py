@@ -1,11 +1,19 @@
-"""The `openai` package with a code interpreter: code runs, its file is cited and downloaded, and its variables stay."""
+"""The `openai` package with a code interpreter and a shell in a container: code and commands run, files are cited and
+downloaded, and variables stay.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from openai import BadRequestError, OpenAI
-from openai.types.responses import ResponseCodeInterpreterToolCall, ResponseOutputMessage
+from openai.types.responses import (
+    FunctionShellToolParam,
+    ResponseCodeInterpreterToolCall,
+    ResponseFunctionShellToolCall,
+    ResponseFunctionShellToolCallOutput,
+    ResponseOutputMessage,
+)
 from openai.types.responses.response_output_text import AnnotationContainerFileCitation
 from openai.types.responses.tool_param import CodeInterpreter
 
@@ -27,6 +35,14 @@ when = { contains = "write" }
 steps = [{ call = { name = "code_interpreter", chunks = 9, arguments = { code = """
 x = 41
 open('/mnt/data/numbers.csv', 'w').write('1,2')""" } } }]
+
+[[reply]]
+when = { contains = "list", output = "exit code 3" }
+steps = [{ say = ["Done."] }]
+
+[[reply]]
+when = { contains = "list" }
+steps = [{ call = { name = "shell", arguments = { commands = ["cat numbers.csv", "echo no >&2; exit 3"] } } }]
 
 [[reply]]
 when = { contains = "read" }
@@ -81,3 +97,28 @@ def test_code_runs_its_file_is_downloaded_and_a_continuation_has_its_variables(s
                 model="fake", input="x", tools=[{"type": "code_interpreter", "container": call.container_id}]
             )
         assert (refused.value.param, refused.value.code) == ("tools[0].container", "container_not_found")
+
+
+@pytest.mark.shows("E.29")
+def test_commands_run_in_the_container_of_the_code_and_their_output_is_streamed(server: ServerProcess) -> None:
+    shell: FunctionShellToolParam = {"type": "shell", "environment": {"type": "container_auto"}}
+    with OpenAI(base_url=server.v1, api_key="none", max_retries=0, timeout=60) as client:
+        first = client.responses.create(model="fake", input="write", tools=[TOOL])
+        with client.responses.stream(
+            model="fake", input="list", previous_response_id=first.id, tools=[shell]
+        ) as stream:
+            deltas = [event for event in stream if event.type == "response.shell_call_output_content.delta"]
+            second = stream.get_final_response()
+        call, output = second.output[:2]
+        assert isinstance(call, ResponseFunctionShellToolCall)
+        assert isinstance(output, ResponseFunctionShellToolCallOutput)
+        assert call.environment is not None
+        assert call.environment.type == "container_reference"
+        assert call.environment.container_id == first.output[0].container_id  # type: ignore[union-attr]  # of code
+        assert [(delta.command_index, delta.delta.stdout, delta.delta.stderr) for delta in deltas] == [
+            (0, "1,2", None), (1, None, "no\n")
+        ]  # fmt: skip
+        assert [one.outcome.to_dict() for one in output.output] == [
+            {"type": "exit", "exit_code": 0}, {"type": "exit", "exit_code": 3}
+        ]  # fmt: skip
+        assert second.output_text == "Done."

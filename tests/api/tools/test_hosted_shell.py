@@ -49,7 +49,7 @@ def make_output(stdout: str, stderr: str = "", code: int = 0) -> dict[str, Any]:
     return {"stdout": stdout, "stderr": stderr, "outcome": {"type": "exit", "exit_code": code}}
 
 
-@pytest.mark.shows("E.21", "E.27")
+@pytest.mark.shows("E.21", "E.29")
 async def test_commands_run_and_their_output_is_streamed_in_items_of_its_own(server: ApiServer) -> None:
     arguments = {"commands": ["echo 1,2 > n.csv; echo out", "echo err >&2; exit 3"], "max_output_length": 500}
     server.engine.says(*make_call(arguments))
@@ -82,7 +82,7 @@ async def test_commands_run_and_their_output_is_streamed_in_items_of_its_own(ser
     assert stored["output"] == response["output"]
 
 
-@pytest.mark.shows("E.27")
+@pytest.mark.shows("E.29")
 @pytest.mark.parametrize("chain", ["previous_response_id", "conversation", "input"])
 async def test_a_continuation_has_the_files_and_sees_the_calls(server: ApiServer, chain: str) -> None:
     conversation = await server.post_ok("conversations", {}) if chain == "conversation" else None
@@ -99,7 +99,7 @@ async def test_a_continuation_has_the_files_and_sees_the_calls(server: ApiServer
     assert "echo 41 > n" in last_prompt(server)
 
 
-@pytest.mark.shows("E.27")
+@pytest.mark.shows("E.29")
 async def test_the_shell_and_the_code_interpreter_share_a_container(server: ApiServer) -> None:
     server.engine.says(
         *make_call({"commands": ["echo 6 > n"]}),
@@ -160,7 +160,7 @@ async def test_cancelling_a_background_response_kills_its_command(server: ApiSer
     assert response["tools"] == [tool]
 
 
-@pytest.mark.shows("E.27")
+@pytest.mark.shows("E.29")
 @pytest.mark.parametrize("background", [False, True])
 async def test_an_environment_that_cannot_be_had_is_rejected_by_name(server: ApiServer, background: bool) -> None:
     policy = {"type": "allowlist", "allowed_domains": ["x.example"]}
@@ -201,7 +201,7 @@ async def test_a_shell_of_the_client_stays_the_clients(server: ApiServer) -> Non
         assert response["output"][0]["environment"] == {"type": "local"}
 
 
-@pytest.mark.shows("D2.2", "E.27")
+@pytest.mark.shows("D2.2", "E.29")
 async def test_gpt_oss_calls_the_shell_by_the_name_it_was_trained_with(sandbox_options: dict[str, Any]) -> None:
     engine = FakeEngine(FakeSettings(level="harmony"))
     async with asyncio.timeout(120), run_api(engine=engine, **sandbox_options) as server:

@@ -12,7 +12,7 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.prompt import ChatPrompt
 from antiphon.protocol.bodies.tool_outputs import SubmittedToolOutput
 from antiphon.protocol.types.events import Completed
-from antiphon.protocol.types.items import CodeInterpreterCall, Message
+from antiphon.protocol.types.items import CodeInterpreterCall, Message, ShellCallOutput
 from antiphon.protocol.types.parts import FileCitation, OutputText
 from antiphon.protocol.types.response import Response
 from antiphon.service.runs.follow import replay
@@ -28,8 +28,8 @@ from tests.service.service_nodes import (
     start_nodes,
     to_sse_bytes,
 )
+from tests.tools.code_interpreter.local_containers import make_shell, run_containers
 from tests.tools.code_interpreter.local_containers import make_tool as make_interpreter
-from tests.tools.code_interpreter.local_containers import run_containers
 from tests.tools.file_search.library import Library, make_hit, make_tool
 
 pytestmark = pytest.mark.anyio
@@ -130,6 +130,41 @@ async def test_code_that_was_running_is_not_rerun_and_the_model_is_told_whether_
         prompts = repr([request.prompt for request in other.engine.seen])
         assert f"{INTERRUPTED} {LOST if is_lost else FOUND}" in prompts
         assert (OTHER_CONTAINER in prompts) is is_lost
+
+
+@pytest.mark.shows("E.29")
+@pytest.mark.parametrize("is_lost", [False, True], ids=["found", "lost"])
+async def test_a_command_that_was_running_is_not_rerun_and_the_model_is_told_whether_the_container_is_lost(
+    clock: Clock, is_lost: bool
+) -> None:
+    async with run_containers() as containers, start_nodes(2, clock, built_in=(make_shell(containers),)) as nodes:
+        dead, other = nodes
+        dead.engine.says(*make_calls("shell", '{"commands": ["echo 1 > n"]}'))
+        dead.engine.says(*make_calls("shell", '{"commands": ["echo 2 > n"]}'))
+        tools = [{"type": "shell", "environment": {"type": "container_auto"}}]
+        gate = dead.engine.holds(after=0)
+        response_id = await start_response(dead, stream=False, tools=tools)
+        await gate.reached.wait()
+        containers.running.clear()
+        containers.called.clear()
+        gate.open()
+        await containers.called.wait()
+        used = containers.latest
+        await kill_server(dead, clock)
+        containers.running.set()
+        if is_lost:
+            containers.expired.add(used)
+        other.engine.says(*make_calls("shell", '{"commands": ["cat n"]}'))
+        other.engine.says(Text("See sandbox:/mnt/data/n"))
+        await other.background_runs.scan()
+        response = await other.wait_ended(response_id)
+        outputs = [item for item in response.output if isinstance(item, ShellCallOutput)]
+        assert [item.status for item in outputs] == ["completed", "incomplete", "completed"]
+        assert outputs[2].output[0].stdout == ("" if is_lost else "1\n")
+        prompts = repr([request.prompt for request in other.engine.seen])
+        assert f"{INTERRUPTED} {LOST if is_lost else FOUND}" in prompts
+        assert (OTHER_CONTAINER in prompts) is is_lost
+        assert ("ContainerFileCitation" in repr(response.output[-1])) is not is_lost
 
 
 @STREAM_MODES

@@ -3,8 +3,10 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any, get_type_hints
 
 import pytest
+from openai.types.responses import ContainerAutoParam, ContainerReferenceParam, FunctionShellToolParam
 
 from antiphon.core.deltas import Delta, Text
 from antiphon.errors import DeclaredContainerUnknown, InvalidValue, UnsupportedParameter
@@ -23,12 +25,14 @@ from antiphon.protocol.types.tools import (
     CodeInterpreterTool,
     ContainerAuto,
     ContainerReference,
+    NetworkDisabled,
     ShellTool,
 )
 from antiphon.sandbox.base import CodeResult
 from antiphon.tools.base import ModelToolCall, ToolResult
 from antiphon.tools.code_interpreter.response_container import FOUND, LOST, OTHER_CONTAINER, share_container
 from antiphon.tools.hosted_shell.response_shell import ResponseShell, find_outcome, limit_output
+from tests.protocol.decoding.requests import decode_fields
 from tests.tools.code_interpreter.local_containers import LocalContainers, make_shell, make_tool, run_containers
 
 pytestmark = pytest.mark.anyio
@@ -212,3 +216,59 @@ async def test_skills_and_unknown_containers_are_rejected_by_name(containers: Lo
         await prepare(begin(containers, ContainerReference(container_id="cntr_9")))
     assert unknown.value.param == "tools[2].environment.container_id"
     assert not containers.tenants
+
+
+# For each field of the openai package a declaration, and what the containers are asked for; None: it is rejected.
+AUTO = {"type": "container_auto"}
+FIELDS: dict[str, tuple[dict[str, Any], str | AutoContainer | None]] = {
+    "type": ({"environment": AUTO}, ContainerAuto()),
+    "allowed_callers": ({"environment": AUTO, "allowed_callers": ["direct"]}, ContainerAuto()),
+    "environment": ({"environment": AUTO}, ContainerAuto()),
+    "environment.type": ({"environment": AUTO}, ContainerAuto()),
+    "environment.container_id": ({"environment": {"type": "container_reference", "container_id": "cntr_1"}}, "cntr_1"),
+    "environment.file_ids": ({"environment": {**AUTO, "file_ids": ["file-1"]}}, ContainerAuto(file_ids=["file-1"])),
+    "environment.memory_limit": ({"environment": {**AUTO, "memory_limit": "4g"}}, ContainerAuto(memory_limit="4g")),
+    "environment.network_policy": (
+        {"environment": {**AUTO, "network_policy": {"type": "disabled"}}},
+        ContainerAuto(network_policy=NetworkDisabled()),
+    ),
+    "environment.skills": ({"environment": {**AUTO, "skills": [{"type": "inline"}]}}, None),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+async def test_every_field_reaches_the_containers_or_is_rejected(containers: LocalContainers, name: str) -> None:
+    await containers.add()
+    fields, wanted = FIELDS[name]
+    (declared,) = decode_fields(tools=[{"type": "shell", **fields}]).tools
+    assert isinstance(declared, ShellTool)
+    assert declared.is_hosted
+    tool = make_shell(containers).begin(declared, "tenant", frozenset())
+    if wanted is None:
+        with pytest.raises(UnsupportedParameter) as refused:
+            await prepare(tool)
+        assert refused.value.param == f"tools[2].{name}"
+    else:
+        await prepare(tool)
+        assert containers.wanted == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "kind"),
+    [("", FunctionShellToolParam), ("environment.", ContainerAutoParam), ("environment.", ContainerReferenceParam)],
+)
+def test_every_field_of_the_openai_package_is_covered(prefix: str, kind: type) -> None:
+    assert {f"{prefix}{name}" for name in get_type_hints(kind)} <= FIELDS.keys()
+
+
+@pytest.mark.parametrize("fields", [{}, {"environment": None}, {"environment": {"type": "local"}}])
+def test_a_shell_without_a_container_is_not_hosted(fields: dict[str, Any]) -> None:
+    (declared,) = decode_fields(tools=[{"type": "shell", **fields}]).tools
+    assert isinstance(declared, ShellTool)
+    assert not declared.is_hosted
+
+
+def test_a_shell_that_only_programs_may_use_is_not_offered() -> None:
+    tool = make_shell(None)
+    assert "--sandbox" in tool.missing
+    assert tool.list_functions(ShellTool(environment=ContainerAuto(), allowed_callers=["programmatic"])) == ()
