@@ -67,7 +67,7 @@ def render_call_output(item: ToolOutputItem, offered: OfferedTools) -> OutputCon
         case it.FunctionCallOutput() | it.CustomToolCallOutput():
             return item.output
         case it.ShellCallOutput():
-            return "\n".join(map(render_shell_output, item.output))
+            return "\n".join(map(render_shell_output, item.output)) or item.status or ""
         case it.LocalShellCallOutput():
             return item.output
         case it.ApplyPatchCallOutput():

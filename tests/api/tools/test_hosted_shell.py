@@ -135,6 +135,8 @@ async def test_a_call_that_cannot_be_understood_is_answered_with_an_error(server
     assert [item["type"] for item in response["output"]] == ["shell_call", "shell_call_output", "message"]
     assert response["output"][0]["action"]["commands"] == []
     assert "Error: The arguments of shell do not fit" in last_prompt(server)
+    await create(server, previous_response_id=response["id"])
+    assert "'content': 'incomplete'" in last_prompt(server)
 
 
 async def test_other_forms_of_a_call_are_understood_as_for_the_shell_of_a_client(server: ApiServer) -> None:
