@@ -10,12 +10,14 @@ import asyncio
 import fcntl
 import json
 import os
+import secrets
 import signal
 import socket
 import struct
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from antiphon.sandbox.worker import frames, landlock
@@ -120,7 +122,9 @@ class ContainerHost:
         used = {one.uid for one in self._containers.values()}
         uid = None
         if self._first_uid is not None:
-            uid = next(n for n in range(self._first_uid, self._first_uid + _UIDS) if n not in used)
+            # at random: RLIMIT_NPROC counts the processes of a user in all sandboxes of the host
+            free = (self._first_uid + secrets.randbelow(_UIDS) for _ in count())
+            uid = next(number for number in free if number not in used)
         spec = Confinement(
             namespaces=self.level == "namespaces", root=f"{folder}/root", data=f"{folder}/data",
             temporary=f"{folder}/tmp", uid=uid, memory=int(request["memory"]), disk=int(request["disk"]),
