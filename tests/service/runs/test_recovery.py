@@ -9,7 +9,7 @@ import pytest
 
 from antiphon.core.deltas import CallDelta, CallStarted, Text
 from antiphon.engines.fake.playback import Gate
-from antiphon.errors import ModelNotFound, Unavailable
+from antiphon.errors import Unavailable
 from antiphon.protocol.types.events import Completed, Failed
 from antiphon.protocol.types.response import Response
 from antiphon.service.runs.follow import replay
@@ -267,11 +267,7 @@ async def test_a_response_whose_model_was_removed_fails_with_model_not_found(clo
         response_id = await dead.create_background()
         await gate.reached.wait()
         await kill_server(dead, clock)
-
-        def raise_not_found(name: str | None) -> object:
-            raise ModelNotFound("There is no such model.", param="model")
-
-        other.models.find = raise_not_found  # type: ignore[method-assign, assignment]  # another server, with other models
+        other.engine.serves = lambda model: False  # type: ignore[method-assign]  # another server, with other models
         await other.background_runs.scan()
         response = await other.wait_ended(response_id)
         assert (response.status, get_error_code(response)) == ("failed", "model_not_found")
