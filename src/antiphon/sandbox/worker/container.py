@@ -82,6 +82,7 @@ class Container:
         self._call: Call | None = None
         self._lost = False  # a kernel with variables has ended
         self._stamps: dict[str, Stamp] = {}
+        self._server_files: set[str] = set()  # that the server has written, or begun to write, since the call began
         self._kernel: KernelProcess | None = None
         self.is_stopped = False
         _make_folders(folder, spec)
@@ -153,7 +154,7 @@ class Container:
             await self._start()
             kernel, restarted, self._lost = self._kernel, self._lost, False
             assert kernel is not None
-            began = time.monotonic()
+            began, self._server_files = time.monotonic(), set()
             tree = processes.list_tree(kernel.guard)
             kernel.cpu_base = processes.measure_cpu(tree)
             done = asyncio.get_running_loop().create_future()
@@ -167,7 +168,7 @@ class Container:
             finally:
                 self._call = None
             kernel.cpu_base = processes.measure_cpu(processes.list_tree(kernel.guard))
-            changed = await asyncio.to_thread(self._find_changes)
+            changed = await self._find_changes()
             return {
                 "outcome": outcome, "reason": kernel.reason, "restarted": restarted, "changed": changed,
                 "dropped": call.dropped, "seconds": time.monotonic() - began, "code": kernel.code,
@@ -280,16 +281,21 @@ class Container:
     def free_bytes(self) -> int:
         return self._spec.disk - self.data.survey(self._max_files).size
 
-    def note_write(self, path: str) -> None:
-        """Take a file for unchanged: the server wrote it, maybe while code was running."""
-        if (stamp := self.data.survey(self._max_files).files.get(path)) is not None:
-            self._stamps[path] = stamp
+    async def write(self, path: str, offset: int, data: bytes) -> None:
+        """Write to a file for the server, maybe while code is running, whose files it is not counted among."""
+        self._server_files.add(path)
+        await asyncio.to_thread(self.data.write, path, offset, data)
+        files = (await asyncio.to_thread(self.data.survey, self._max_files)).files
+        self._server_files.add(path)  # again, if a call has begun meanwhile
+        if path in files:
+            self._stamps[path] = files[path]
 
-    def _find_changes(self) -> list[dict[str, Any]]:
+    async def _find_changes(self) -> list[dict[str, Any]]:
         """Return the files that differ from those after the last call."""
-        files = self.data.survey(self._max_files).files
-        changed = [path for path, stamp in files.items() if self._stamps.get(path) != stamp]
-        self._stamps = files
+        files = (await asyncio.to_thread(self.data.survey, self._max_files)).files
+        known, own = self._stamps, self._server_files
+        changed = [path for path, stamp in files.items() if known.get(path) != stamp and path not in own]
+        self._stamps = {**files, **{path: known[path] for path in own & known.keys()}}
         return [{"path": path, "size": files[path].size} for path in sorted(changed)]
 
     async def _follow(self, kernel: KernelProcess) -> None:

@@ -151,8 +151,7 @@ class ContainerHost:
         container, offset = self.find(request), int(request["offset"])
         if len(payload) > await asyncio.to_thread(container.free_bytes):
             raise RequestRefused("container_full", "the container's disk is full")
-        await asyncio.to_thread(container.data.write, request["path"], offset, payload)
-        await asyncio.to_thread(container.note_write, request["path"])
+        await container.write(request["path"], offset, payload)
         return {}
 
     async def get(self, request: Answer, payload: bytes) -> tuple[Answer, bytes]:
