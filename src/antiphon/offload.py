@@ -34,11 +34,15 @@ async def run_python(arguments: Sequence[str], stdin: bytes, max_bytes: int) -> 
 
     The child has an empty environment, and is killed if the caller is cancelled.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", *arguments,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True, env={}, cwd="/",
-    )  # fmt: skip
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", *arguments,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True, env={}, cwd="/",
+        )  # fmt: skip
+    except asyncio.CancelledError:  # the loop has killed it
+        OUTCOMES["killed"] += 1
+        raise
     try:
         return await _communicate(process, stdin, max_bytes)
     finally:
