@@ -293,9 +293,9 @@ class Container:
     async def _find_changes(self) -> list[dict[str, Any]]:
         """Return the files that differ from those after the last call."""
         files = (await asyncio.to_thread(self.data.survey, self._max_files)).files
-        known, own = self._stamps, self._server_files
-        changed = [path for path, stamp in files.items() if known.get(path) != stamp and path not in own]
-        self._stamps = {**files, **{path: known[path] for path in own & known.keys()}}
+        stamps, own = self._stamps, self._server_files
+        changed = [path for path, stamp in files.items() if stamps.get(path) != stamp and path not in own]
+        self._stamps = {**files, **{path: stamps[path] for path in own & stamps.keys()}}
         return [{"path": path, "size": files[path].size} for path in sorted(changed)]
 
     async def _follow(self, kernel: KernelProcess) -> None:
