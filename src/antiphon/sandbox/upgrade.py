@@ -15,7 +15,7 @@ _TCP_OPTIONS = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_
 
 
 class InvalidHead(Exception):
-    """What was received is not the head of an HTTP message."""
+    """The received bytes are not the head of an HTTP message."""
 
 
 class MessageHead(Struct, frozen=True):

@@ -13,8 +13,13 @@ T = TypeVar("T")
 
 
 def escape_markers(text: str) -> str:
-    """Replace the characters of citation markers in a text, and remove lone surrogates."""
-    return text.translate(_REPLACEMENTS).encode("utf-8", "replace").decode()
+    """Replace the characters of citation markers in a text, and lone surrogates."""
+    return replace_surrogates(text.translate(_REPLACEMENTS))
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which cannot be encoded, by question marks."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def decode_arguments(decoder: msgspec.json.Decoder[T], name: str, arguments: str) -> T:

@@ -10,7 +10,13 @@ from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.sandbox.base import CodeEvent, CodeResult, Figure, PrintedText
 from antiphon.tools.base import WrittenFile
 from antiphon.tools.code_interpreter.citations import WrittenFiles
-from antiphon.tools.code_interpreter.run_output import MAX_INLINE_IMAGE, MAX_TOLD, NO_OUTPUT, RESTARTED, RunOutput
+from antiphon.tools.code_interpreter.run_output import (
+    MAX_INLINE_IMAGE,
+    MAX_PRINTED_LENGTH,
+    NO_OUTPUT,
+    RESTARTED,
+    RunOutput,
+)
 from tests.support.media_files import huge_png, png
 
 DATA_URL = "data:image/png;base64,"
@@ -57,12 +63,15 @@ def test_a_large_figure_is_named_by_the_url_of_its_file() -> None:
 
 
 def test_the_model_reads_the_beginning_and_the_end_of_a_long_text_and_the_client_all_of_it() -> None:
-    text = "a" * MAX_TOLD + "b" * MAX_TOLD
+    text = "a" * MAX_PRINTED_LENGTH + "b" * MAX_PRINTED_LENGTH
     output = collect(PrintedText("stdout", text))
     assert output.to_outputs() == [CodeLogs(logs=text)]
     told = output.to_model_output()
     assert isinstance(told, str)
-    assert told == f"{'a' * (MAX_TOLD // 2)}\n[20,000 characters are left out.]\n{'b' * (MAX_TOLD // 2)}"
+    assert (
+        told
+        == f"{'a' * (MAX_PRINTED_LENGTH // 2)}\n[20,000 characters are left out.]\n{'b' * (MAX_PRINTED_LENGTH // 2)}"
+    )
 
 
 @pytest.mark.parametrize(

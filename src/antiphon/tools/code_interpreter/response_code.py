@@ -12,7 +12,7 @@ from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult, 
 from antiphon.tools.code_interpreter.citations import ContainerFileRewriter
 from antiphon.tools.code_interpreter.response_container import ContainerTool, ResponseContainer
 from antiphon.tools.code_interpreter.run_output import RunOutput
-from antiphon.tools.untrusted_text import MAX_ARGUMENT_LENGTH
+from antiphon.tools.untrusted_text import MAX_ARGUMENT_LENGTH, replace_surrogates
 
 NAME: Final = "code_interpreter"
 _INCLUDE_OUTPUTS = "code_interpreter_call.outputs"
@@ -43,7 +43,7 @@ class ResponseCode(ContainerTool):
         return ToolResult(item=item, model_output=output.to_model_output())
 
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        item = self._make_item(_clean(call.arguments)[:MAX_ARGUMENT_LENGTH], "failed", [])
+        item = self._make_item(replace_surrogates(call.arguments)[:MAX_ARGUMENT_LENGTH], "failed", [])
         return ToolResult(item=item, model_output=f"Error: {reason}")
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
@@ -60,7 +60,7 @@ class ResponseCode(ContainerTool):
 
 def parse_code(call: ModelToolCall) -> str:
     """Return the code of a call. Raises InvalidValue with a message for the model."""
-    code = _clean(call.arguments)
+    code = replace_surrogates(call.arguments)
     if call.name != NAME:
         raise InvalidValue(f"There is no function {call.name!r} here.", param="name")
     if len(code) > MAX_ARGUMENT_LENGTH:
@@ -68,8 +68,3 @@ def parse_code(call: ModelToolCall) -> str:
     if not code.strip():
         raise InvalidValue("There is no code to run.", param="code")
     return code
-
-
-def _clean(text: str) -> str:
-    """Remove lone surrogates, which cannot be sent."""
-    return text.encode("utf-8", "replace").decode()

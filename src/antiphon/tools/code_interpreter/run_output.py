@@ -20,7 +20,7 @@ from antiphon.tools.base import WrittenFile
 from antiphon.tools.code_interpreter.citations import describe_files, escape_notes
 from antiphon.tools.untrusted_images import make_input_image
 
-MAX_TOLD: Final = 20_000  # characters of printed text that a model reads
+MAX_PRINTED_LENGTH: Final = 20_000  # characters of printed text that a model reads
 MAX_INLINE_IMAGE: Final = 4 * 1024 * 1024  # bytes; larger ones are named by the URL of their file
 NO_OUTPUT = "[The code has printed nothing.]"
 SHOWN = "[A figure was shown to the user.]"
@@ -102,7 +102,7 @@ class RunOutput:
         return f"/v1/containers/{file.container_id}/files/{file.file_id}/content"
 
 
-def shorten(text: str, limit: int = MAX_TOLD) -> str:
+def shorten(text: str, limit: int = MAX_PRINTED_LENGTH) -> str:
     """Leave out the middle of a long text."""
     if (left_out := len(text) - limit) <= 0:
         return text

@@ -22,8 +22,8 @@ from antiphon.sandbox.base import CodeResult, PrintedText, StreamName, make_shel
 from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult, WaitStep, WrittenFile
 from antiphon.tools.code_interpreter.citations import ContainerFileRewriter, describe_files, escape_notes
 from antiphon.tools.code_interpreter.response_container import ContainerTool, ResponseContainer
-from antiphon.tools.code_interpreter.run_output import MAX_TOLD, shorten
-from antiphon.tools.untrusted_text import decode_arguments
+from antiphon.tools.code_interpreter.run_output import MAX_PRINTED_LENGTH, shorten
+from antiphon.tools.untrusted_text import decode_arguments, replace_surrogates
 
 NAME: Final = "shell"
 MAX_COMMANDS: Final = 16
@@ -91,7 +91,7 @@ class ResponseShell(ContainerTool):
                     files[event.file_id] = event
                 elif isinstance(event, CodeResult):
                     result = event
-        limit = MAX_TOLD if action.max_output_length is None else action.max_output_length
+        limit = MAX_PRINTED_LENGTH if action.max_output_length is None else action.max_output_length
         stdout, stderr = limit_output("".join(printed["stdout"]), "".join(printed["stderr"]), limit)
         notes = [DROPPED.format(count=result.dropped)] if result.dropped else []
         if result.outcome == "killed":
@@ -103,8 +103,7 @@ class ResponseShell(ContainerTool):
 
 def parse_action(call: ModelToolCall) -> ShellAction:
     """Return the commands of a call. Raises InvalidValue with a message for the model."""
-    arguments = call.arguments.encode("utf-8", "replace").decode()  # without lone surrogates, which cannot be sent
-    action = decode_arguments(_decoder, NAME, arguments)
+    action = decode_arguments(_decoder, NAME, replace_surrogates(call.arguments))
     if not 0 < len(action.commands) <= MAX_COMMANDS:
         raise InvalidValue(f"A call has between 1 and {MAX_COMMANDS} commands.", param="commands")
     if min(action.timeout_ms or 0, action.max_output_length or 0) < 0:
