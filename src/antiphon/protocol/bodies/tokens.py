@@ -50,7 +50,7 @@ class DecodedTokenize(Struct, frozen=True, kw_only=True):
 
 
 _tokenize_decoder = RequestDecoder(Tokenize)
-_detokenize_decoder = RequestDecoder(Detokenize)
+_detokenize_decoder = RequestDecoder(Detokenize, counts={"tokens": "parts"})
 
 
 def decode_tokenize(body: bytes, limits: Limits) -> DecodedTokenize:

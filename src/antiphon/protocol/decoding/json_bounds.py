@@ -24,7 +24,8 @@ _BACKSLASH = b"\\"
 def check_bounds(body: bytes, limits: Limits) -> None:
     """Raise if `body` has more structure or escapes than `limits` allow."""
     size = len(body)
-    if size > limits.escapes and body.count(_BACKSLASH) > limits.escapes:
+    # counting takes 0.8 ms for each MiB, ten times as long as searching: an image has no escapes
+    if size > limits.escapes and _BACKSLASH in body and body.count(_BACKSLASH) > limits.escapes:
         raise InvalidValue(f"The request has more than {limits.escapes} escaped characters.")
     if size > UNCOUNTED_SIZE * limits.structural_bytes:
         _check_structure(body, limits)

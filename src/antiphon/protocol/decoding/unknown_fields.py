@@ -48,6 +48,7 @@ _UNKNOWN = TypeMap()
 _INEFFECTIVE_LEVEL = TypeMap()
 _LARGE_BODY_BYTES: Final = 1024 * 1024  # bodies that are searched for oversized enum values
 _MAX_ENUM_CHARS: Final = 64 * 1024
+_SEARCHED_TYPES: Final = frozenset({dict, list, str})
 
 
 class UnknownFieldFinder:
@@ -72,7 +73,7 @@ class UnknownFieldFinder:
             if type(value) is dict and name not in self._free:
                 pending.extend(value.items())
             elif type(value) is list and name not in self._free:
-                pending.extend([(name, entry) for entry in value])
+                pending.extend([(name, entry) for entry in value if type(entry) in _SEARCHED_TYPES])
             elif type(value) is str and len(value) > _MAX_ENUM_CHARS and name in self._enums:
                 raise invalid_value(name, f"it is {len(value)} characters long")
 
