@@ -11,7 +11,7 @@ def cpu_ns(pid: int) -> int:
 
 
 def rss_bytes(pid: int) -> int:
-    return sum(_rss(each) for each in list_process_tree(pid))
+    return sum(own_rss_bytes(each) for each in list_process_tree(pid))
 
 
 def list_process_tree(pid: int) -> list[int]:
@@ -22,7 +22,7 @@ def list_process_tree(pid: int) -> list[int]:
     return pids
 
 
-def _rss(pid: int) -> int:
+def own_rss_bytes(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024

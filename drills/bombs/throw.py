@@ -116,22 +116,32 @@ class _Sender:
             if self._is_answered():
                 return
             self._record_sent()
-        while len(sent) > _SMALL_BYTES and not self._is_answered() and self._count_unread():  # noqa: ASYNC110 - only the kernel knows
-            await asyncio.sleep(0.001)
+            if len(sent) > _SMALL_BYTES:
+                await self._wait_until_read()
         if not self._is_answered():
             self._record_sent()
             self._writer.write(sent[-1:])
 
+    async def _wait_until_read(self) -> None:
+        """Wait until the server has read everything. Its time begins when the kernel has delivered the data: after a
+        receiver's window was zero, that may take a timer of 40 to 200 ms (RFC 9293, section 3.8.6.1).
+        """
+        while not self._is_answered() and any(queues := self._read_queues()):
+            if queues[0]:
+                self._record_sent()
+            await asyncio.sleep(0.001)
+
     def _is_answered(self) -> bool:
         return bool(self.reader._buffer) or self.reader.at_eof()  # type: ignore[attr-defined]  # there is no public API for this
 
-    def _count_unread(self) -> int:
-        """Return the bytes that the server's process has not read yet."""
+    def _read_queues(self) -> tuple[int, int]:
+        """Return the bytes that the kernel has not delivered yet, and those that the server has not read yet."""
         lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         ours = [line for line in lines if line[1].endswith(self._local_port) and line[2].endswith(self._remote_port)]
         theirs = [line for line in lines if line[1].endswith(self._remote_port) and line[2].endswith(self._local_port)]
-        return sum(int(line[4].partition(":")[0], 16) for line in ours) + sum(
-            int(line[4].partition(":")[2], 16) for line in theirs
+        return (
+            sum(int(line[4].partition(":")[0], 16) for line in ours),
+            sum(int(line[4].partition(":")[2], 16) for line in theirs),
         )
 
 

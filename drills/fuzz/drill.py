@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from bench.harness.process_meter import rss_bytes
+from bench.harness.process_meter import own_rss_bytes
 from drills.fuzz.bodies import FuzzRequest, RequestMutator, load_examples, load_recordings
 from drills.fuzz.openapi import run_schemathesis
 from drills.fuzz.wire import BadAnswer, HttpConnection, SocketConnection
@@ -91,9 +91,9 @@ async def _send_mutations(process: Process, storage: StorageLocation, amount: in
     await _send_unmodified(process, progress, findings)
     start, early = time.monotonic(), int(amount * _WARM_UP_SHARE)
     await _send_batch(process, progress, early, findings)
-    before = rss_bytes(process.pid)
+    before = own_rss_bytes(process.pid)  # containers that requests create are bounded, and are not the server's memory
     await _send_batch(process, progress, amount - early, findings)
-    findings.add_figure(Figure("grown MiB", (rss_bytes(process.pid) - before) / MIB, MAX_GROWTH_MIB))
+    findings.add_figure(Figure("grown MiB", (own_rss_bytes(process.pid) - before) / MIB, MAX_GROWTH_MIB))
     _report_lag("lag", storage, start, findings)
     findings.add_trials(amount)
     summary = ", ".join(f"{status}: {times:,}" for status, times in sorted(progress.statuses.items()))

@@ -50,7 +50,7 @@ _VALUE_PATTERNS = (
     r"^'\w+' and '\w+' |it needs '|not a declared|no tool to call|twice|already",  # fields that contradict each other
     r"'messages\[|^messages|are not allowed in a message|^Prefilled assistant messages",
     r"is no token of this model|dimensions\.$|is not supported|are not supported: declare",  # depends on the model
-    r"NUL character|must not be empty|it is empty|(has|have|expected) \d+ to \d+ |at most \d+ ",  # limits of values
+    r"NUL character|must not be empty|it is empty|(has|have|expected) \d+ to \d+ |[Aa]t most \d+",  # limits of values
     r"limited to \d+ |must be -1|at least one",
     r"keys must be token ids|is not valid JSON|compaction_trigger|A name has",
     r"schema|pattern|regular expression|grammar|Lark",  # languages with their own syntax
