@@ -4,7 +4,7 @@ support.
 Covers `service/model_io/adapter.py`.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import jsonschema_rs
 import pytest
@@ -16,9 +16,11 @@ from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.parsers.raw import RawParser
 from antiphon.protocol.schemas.grammars import find_mismatch, has_lark
 from antiphon.protocol.types.request import CreateResponse
+from antiphon.protocol.types.tools import CodeInterpreterTool
 from antiphon.render.harmony.system import ConstraintKind
 from antiphon.service.model_io.adapter import OutputSpec
 from antiphon.service.model_io.constraints import OutputConstraints, make_call_list_schema
+from antiphon.tools.code_interpreter.tool import CodeInterpreter
 from tests.service.requests import decode_request
 
 WEATHER: Json = {
@@ -206,3 +208,14 @@ def test_an_opening_bracket_is_not_reasoning_where_json_is_expected(reply: str, 
     assert "".join([delta.text for delta in deltas if isinstance(delta, ReasoningDelta)]) == reasoning
     text = "".join([delta.text for delta in deltas if isinstance(delta, Text)])
     assert text == reply.rpartition("</think>")[2].strip() or text == reply
+
+
+@needs_lark
+def test_code_of_the_code_interpreter_is_written_as_json() -> None:
+    (function,) = CodeInterpreter.list_functions(cast(Any, None), CodeInterpreterTool())
+    code = {"name": function.name, "parameters": function.parameters, "strict": function.strict}
+    output = build_output(PLAIN, LARK, {"type": "function", "function": code})
+    call = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": %s}}\n</tool_call>'
+    assert accepts(output, call % '"1\\n2"')
+    assert not accepts(output, call % '"\\n"')
+    assert not accepts(output, call % '"""1\n2"""')

@@ -79,7 +79,8 @@ def _make_tool_rule(name: str, offer: OfferedTool, function: Json, enforced: boo
         )
     if grammar is not None and has_lark():
         return ToolRule(offered_name=name, lark=grammar.definition, takes_text=True)
-    if function.get("strict"):
+    # a hosted tool reports invalid arguments to the model itself: being strict, it asks for the engine's grammar only
+    if function.get("strict") and offer.kind == "function":
         schema = function["parameters"]
         return ToolRule(offered_name=name, schema=schema, is_held=not enforced or strip_lookaround(schema) != schema)
     return ToolRule(offered_name=name, is_held=False)

@@ -18,8 +18,8 @@ _PARAMETERS: Final[dict[str, Any]] = {
     "properties": {
         "code": {
             "type": "string",
-            "minLength": 1,
             "description": "The Python code, as one would write it into a file.",
+            "pattern": "\\S",  # a small model that begins with triple quotes would end with empty code
         }
     },
     "required": ["code"],
@@ -32,7 +32,7 @@ _FUNCTION: Final = FunctionTool(
     " their names. Figures of matplotlib are shown to the user. Save files for the user in /mnt/data, and link each in"
     " the answer as [name](sandbox:/mnt/data/name). There is no access to the internet.",
     parameters=_PARAMETERS,
-    strict=False,
+    strict=True,  # small models write code in triple quotes, which is no JSON
 )
 
 
