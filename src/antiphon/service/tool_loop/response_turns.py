@@ -34,6 +34,7 @@ from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.tools.base import ModelToolCall, ResponseTool, Rewriter, WaitStep
 from antiphon.tools.code_interpreter.response_container import share_container
 from antiphon.tools.mcp.response_tools import McpTools
+from antiphon.tools.tool_server.server import ServerTool
 
 log = logging.getLogger(__name__)
 
@@ -192,11 +193,16 @@ class ResponseTurns:
 
     def _open_tools(self) -> None:
         request, tenant = self._context.decoded.request, self._context.tenant
-        servers = [tool for tool in request.tools if isinstance(tool, McpTool)]
+        declared = [tool for tool in request.tools if isinstance(tool, McpTool)]
+        served = [self._toolkit.find_tool_server(tool) for tool in declared]
+        servers = [tool for tool, by in zip(declared, served, strict=True) if by is None]
+        credentials = {by.kind: tool.credentials for tool, by in zip(declared, served, strict=True) if by is not None}
         if servers and self._toolkit.mcp is not None:
             self._mcp = self._tools["mcp"] = self._toolkit.mcp.begin(tenant, servers)
         for kind, (built_in, declaration) in self._toolkit.find_declared(request, self._context.earlier).items():
-            self._tools[kind] = built_in.begin(declaration, tenant, frozenset(request.include))
+            tool = self._tools[kind] = built_in.begin(declaration, tenant, frozenset(request.include))
+            if isinstance(tool, ServerTool) and kind in credentials:
+                tool.session.credentials = credentials[kind]
             self._params[kind] = _find_param(declaration, request)
         share_container(self._tools.values())
 
