@@ -117,6 +117,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {
             *("data_urls", "deltas", "documents", "encrypted_reasoning", "file_search", "harmony", "images"),
             *(
+                "code_approvals",
                 "mcp_rules",
                 "multi_match",
                 "prompt",

@@ -362,6 +362,10 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
         Literal["never", "always"],
         "Approval of MCP tool calls if the request does not set it; OpenAI's default is always.",
     ] = "never"
+    code_require_approval: Annotated[
+        Literal["never", "always"],
+        "Approval of calls of code_interpreter and of the shell in containers, as for MCP tools (see approvals).",
+    ] = "never"
     tool_server: Annotated[
         tuple[ToolServerUrl, ...],
         "python=URL, browser=URL, container=URL: MCP servers that run code_interpreter, web_search and the shell of"

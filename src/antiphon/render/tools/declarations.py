@@ -202,7 +202,9 @@ class _ToolCollector:
         self._ignored |= dict.fromkeys(hosted.ignored)
         for function in hosted.functions:
             recipient = CONTAINER_EXEC if hosted.kind == HOSTED_SHELL else hosted.recipients.get(function.name, "")
-            yield _ToolDeclaration(tool=function, kind=hosted.kind, recipient=recipient, hosted=True)
+            yield _ToolDeclaration(
+                tool=function, kind=hosted.kind, recipient=recipient, approval=hosted.approval, hosted=True
+            )
 
     def build(self) -> OfferedTools:
         failed = {label: reason for label, reason in self.failed.items() if label not in self._listed}

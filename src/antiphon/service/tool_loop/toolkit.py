@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from antiphon.core.code_approvals import CODE_KINDS, CODE_LABELS
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types.items import AdditionalTools, InputItem, ToolSearchOutput
 from antiphon.protocol.types.request import CreateResponse
@@ -32,12 +33,15 @@ class Toolkit:
         built_in: Sequence[BuiltInTool] = (),
         approvals: Approvals | None = None,
         outputs: ToolOutputs | None = None,
+        approves_code: bool = False,
     ) -> None:
+        """`approves_code`: the client must approve calls that run code."""
         self.mcp = mcp
         self.built_in = tuple(built_in)
         self._configured = tuple(tool for tool in built_in if not tool.missing)
         self.approvals = approvals
         self.outputs = outputs
+        self._approves_code = approves_code
 
     def find_hosted(self, declaration: Declaration) -> HostedTool | None:
         """Return the built-in tool for this declaration and the functions that it offers to the model."""
@@ -52,6 +56,7 @@ class Toolkit:
             kind=tool.kind,
             functions=tool.list_functions(declaration),
             recipients=recipients,
+            approval=self._approves_code and tool.kind in CODE_LABELS,
             ignored=tool.list_ignored(declaration),
         )
 
@@ -68,6 +73,11 @@ class Toolkit:
         label = declaration.server_label
         served = [tool for tool in self.built_in if isinstance(tool, ServedTool) and label in tool.labels]
         return served[0] if served and (self.mcp is None or label not in self.mcp.labels) else None
+
+    def list_labels(self, request: CreateResponse) -> set[str]:
+        """Return the labels of the MCP servers that a request declares."""
+        declared = [tool for tool in request.tools if isinstance(tool, McpTool)]
+        return {tool.server_label for tool in declared if self.find_tool_server(tool) is None}
 
     def check_mcp_servers(self, request: CreateResponse) -> None:
         """Validate the MCP servers of a request without contacting them, and fill in the fields that are echoed."""
@@ -87,6 +97,10 @@ class Toolkit:
                 served.check_credentials(tool, request.tools, param)
                 labels |= served.labels
                 continue
+            if self._approves_code and tool.server_label in CODE_KINDS:
+                raise InvalidValue(
+                    f"The label {tool.server_label!r} is reserved for approvals of code.", param=f"{param}.server_label"
+                )
             self.mcp.check(tool, param)
             tool.require_approval = self.mcp.get_approval(tool)
             tool.server_description = self.mcp.get_description(tool)
