@@ -89,6 +89,23 @@ require_approval = "always"
 ```
 """
 
+TOOL_SERVERS = """\
+
+### [[tool_servers]]
+
+MCP servers that run built-in tools, in more detail than `--tool-server`. The label is `python`, `browser` or
+`container`, and the description is what models are told about the tool. The fields are those of `[[mcp]]`, without
+`allowed_tools` and `require_approval`. [tool-servers.md](tool-servers.md) describes them.
+
+```toml
+[[tool_servers]]
+label = "python"
+url = "http://python-tool:8001/mcp"
+authorization = "env:PYTHON_TOOL_TOKEN"
+headers = { X-Team = "blue" }
+```
+"""
+
 
 TENANTS = """\
 
@@ -110,7 +127,7 @@ def page() -> str:
     tables = ENGINES + "".join(
         [*_render_table("[[engines]]", EngineSpec), *_render_table('[models."NAME"]', ModelSpec)]
     )
-    tables += MCP + "".join(_render_table("[[mcp]]", McpServerSpec))
+    tables += MCP + "".join(_render_table("[[mcp]]", McpServerSpec)) + TOOL_SERVERS
     tables += TENANTS + "".join(_render_table("[tenants.NAME]", TenantSpec))
     footer = "\n_This page is generated from the table of settings by `make docs`._\n"
     return INTRODUCTION + "".join(_render_sections()) + tables + footer

@@ -3,11 +3,12 @@
 import pytest
 
 from antiphon.agent.recovery import read_checkpoint
-from antiphon.core.deltas import ItemAdded, Text, TurnEnded
+from antiphon.core.deltas import ItemAdded, ServerItemStarted, Text, TurnEnded
 from antiphon.core.emitter.event_log import RunStarted
 from antiphon.core.prompt import TokenCounts
 from antiphon.engines.fake import FakeEngine
-from antiphon.protocol.types.items import McpCall, Message
+from antiphon.protocol.types.items import McpCall, Message, ShellAction, ShellCall
+from antiphon.protocol.types.tools import ContainerReference
 from antiphon.tools.base import ModelToolCall
 from tests.agent.test_tool_loop import list_item_types, resume_run, run_until_killed
 from tests.agent.turn_policies import ScriptedTurnPolicy, list_tools
@@ -55,6 +56,17 @@ async def test_an_approved_call_that_had_started_is_failed(engine: FakeEngine) -
     call = later.response.output[1]
     assert isinstance(call, McpCall)
     assert call.status == "failed"
+
+
+def test_a_shell_call_before_the_first_turn_is_one_that_a_client_approved() -> None:
+    reference = ContainerReference(container_id="cntr_1")
+    call = ShellCall(call_id="", action=ShellAction(commands=["ls"]), environment=reference)
+    first = read_checkpoint([RunStarted(), ServerItemStarted(0, call)])
+    assert first is not None
+    assert first.approved_started
+    later = read_checkpoint([RunStarted(), TurnEnded(TokenCounts(input_tokens=1)), ServerItemStarted(0, call)])
+    assert later is not None
+    assert not later.approved_started
 
 
 def test_a_turn_with_a_client_call_has_a_checkpoint_only_after_its_end() -> None:

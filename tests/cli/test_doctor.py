@@ -33,6 +33,7 @@ from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment, run_a
 from tests.support.paths import ROOT
 from tests.support.server_process import run_server
 from tests.support.services import Postgres, Redis
+from tests.tools.tool_server.local_tool_server import run_tool_server
 
 FAKE = ("--engine", "fake", "--port", "0")
 SECRET = "hush-hush-hush-hush"
@@ -287,6 +288,19 @@ def test_listening_beyond_loopback_without_a_key_fails(tmp_path: Path) -> None:
     assert (code, [line["level"] for line in findings["keys"]]) == (0, ["ok"])
     code, findings = run_doctor(tmp_path, *everywhere, "--store", "memory", "--api-key", "short")
     assert (code, get_worst(findings, "keys")["level"]) == (0, "warning")
+
+
+def test_tool_servers_must_have_their_functions(tmp_path: Path) -> None:
+    with run_tool_server() as server:
+        server.server.remove_tool("find")
+        pairs = f"python={server.url},browser={server.url},container=http://127.0.0.1:1/mcp"
+        options = ("--store", "memory", "--tool-server", pairs, "--web-search-url", "searxng+http://127.0.0.1:1")
+        code, findings = run_doctor(tmp_path, *FAKE, *options)
+    assert (code, get_failed_checks(findings)) == (1, {"tool servers"})
+    texts = {(one["level"], one["text"]) for one in findings["tool servers"]}
+    assert ("wrong", "browser: the server has no tool find.") in texts
+    assert ("ok", "python: python, search, open, exec.") in texts
+    assert ("warning", "The tool server browser replaces --web-search-url.") in texts
 
 
 def test_an_mcp_server_that_is_down_fails(tmp_path: Path) -> None:

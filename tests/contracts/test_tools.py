@@ -1,7 +1,7 @@
 """Contract suite of built-in tools: runs against every registered tool.
 
-`SETUPS` has one entry per tool: the local services that it needs on loopback, a declaration, and calls that succeed in
-order. All tests are independent of the tool.
+`SETUPS` has one entry per tool, and one for each that a tool server can run: the local services that it needs on
+loopback, a declaration, and calls that succeed in order. All tests are independent of the tool.
 
 Covers `tools/base.py`.
 """
@@ -9,9 +9,11 @@ Covers `tools/base.py`.
 import asyncio
 import json
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -40,6 +42,7 @@ from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import ShellCall, ShellCallOutput
 from antiphon.protocol.types.tools import (
     CodeInterpreterTool,
+    ContainerAuto,
     ContainerReference,
     FileSearchTool,
     FunctionTool,
@@ -48,20 +51,24 @@ from antiphon.protocol.types.tools import (
 )
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import BuiltInTool, ModelToolCall, ResponseTool, ToolResult, ToolServices
-from antiphon.tools.registry import TOOLS
+from antiphon.tools.registry import SERVED_TOOLS, TOOLS
 from tests.egress.hosts import make_egress_client
 from tests.oracles.responses import check_event
 from tests.tools.code_interpreter.local_containers import make_shell, run_containers
 from tests.tools.code_interpreter.local_containers import make_tool as make_code_interpreter
 from tests.tools.file_search.library import Library, make_hit
 from tests.tools.file_search.library import make_tool as make_file_search
+from tests.tools.tool_server.local_tool_server import make_services, run_tool_server
 from tests.tools.web_search.local_web import make_result, run_local_web
 from tests.tools.web_search.local_web import make_tool as web_search
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", TOOLS)]
+ON_SERVER = " on a tool server"
+KINDS = TOOLS | {kind + ON_SERVER: path for kind, (_, path) in SERVED_TOOLS.items()}
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", KINDS)]
 
 SECRET = "canary-of-the-operator"
 UNCONFIGURED = ToolServices(config=Config(), egress=make_egress_client())
+UNREACHABLE = make_services("http://127.0.0.1:9/mcp")
 FUNCTION_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
 
 
@@ -135,9 +142,47 @@ async def open_hosted_shell_setup() -> AsyncIterator[ToolSetup]:
         )
 
 
+@asynccontextmanager
+async def open_server_setup(
+    kind: str, declaration: Declaration, argument: str, calls: list[tuple[str, dict[str, Any]]]
+) -> AsyncIterator[ToolSetup]:
+    with run_tool_server() as server:
+        built_in = load_class(kind)(make_services(server.url, token=SECRET))
+        try:
+            yield ToolSetup(
+                built_in=built_in,
+                declaration=declaration,
+                calls=calls,
+                stall=server.released.clear,
+                argument=argument,
+            )
+        finally:
+            await built_in.close()
+
+
 SetupFactory = Callable[[], AbstractAsyncContextManager[ToolSetup]]
 SETUPS: dict[str, SetupFactory] = {"file_search": open_file_search_setup, "web_search": open_web_search_setup}
 SETUPS |= {"code_interpreter": open_code_interpreter_setup, "hosted_shell": open_hosted_shell_setup}
+SERVED_CALLS: dict[str, tuple[Declaration, str, list[tuple[str, dict[str, Any]]]]] = {
+    "code_interpreter": (
+        CodeInterpreterTool(),
+        "code",
+        [("code_interpreter", {"code": "x = 41"}), ("code_interpreter", {"code": "print(x + 1)"})],
+    ),
+    "web_search": (
+        WebSearchTool(),
+        "",
+        [("web_search", {"query": "otters"}), ("web_open", {"id": "0"}), ("web_find", {"pattern": "fish"})],
+    ),
+    "hosted_shell": (
+        ShellTool(environment=ContainerAuto()),
+        "",
+        [("shell", {"commands": ["echo otters"]}), ("shell", {"commands": ["exit 4"], "timeout_ms": 9000})],
+    ),
+}
+SETUPS |= {
+    kind + ON_SERVER: partial(open_server_setup, kind + ON_SERVER, *served) for kind, served in SERVED_CALLS.items()
+}
 
 GARBAGE = [
     "",
@@ -170,10 +215,14 @@ GARBAGE = [
 ]
 
 
-def _load_class(kind: str) -> Callable[..., BuiltInTool]:
-    module, _, name = TOOLS[kind].partition(":")
+def load_class(kind: str) -> Callable[..., BuiltInTool]:
+    module, _, name = KINDS[kind].partition(":")
     made: Callable[..., BuiltInTool] = getattr(import_module(module), name)
     return made
+
+
+def make_unused(kind: str) -> BuiltInTool:
+    return load_class(kind)(UNREACHABLE if kind.endswith(ON_SERVER) else UNCONFIGURED)
 
 
 def make_call(name: str, arguments: str | dict[str, Any], key: int = 0) -> ModelToolCall:
@@ -216,20 +265,25 @@ async def run_calls(tool: ResponseTool, setup: ToolSetup) -> list[ToolResult]:
     ]
 
 
+def without_ids(results: list[ToolResult]) -> str:
+    """Return the results without the ids of containers, which are made for each response."""
+    return re.sub(r"cntr_\w+", "cntr_", repr(results))
+
+
 def test_every_tool_has_a_setup(kind: str) -> None:
-    assert SETUPS.keys() == TOOLS.keys()
+    assert SETUPS.keys() == KINDS.keys()
 
 
 @pytest.mark.shows("E.26")
 def test_an_unconfigured_tool_is_ready_or_names_the_missing_flags(kind: str) -> None:
-    built_in = _load_class(kind)(UNCONFIGURED)
-    assert built_in.kind == kind
+    built_in = make_unused(kind)
+    assert built_in.kind == kind.removesuffix(ON_SERVER)
     assert built_in.missing == "" or (built_in.missing.endswith(".") and "--" in built_in.missing)
 
 
 def test_declaration_types_and_harmony_names_are_unique(kind: str) -> None:
-    built_in = _load_class(kind)(UNCONFIGURED)
-    others = [_load_class(other)(UNCONFIGURED) for other in TOOLS if other != kind]
+    built_in = make_unused(kind)
+    others = [make_unused(other) for other in TOOLS if other != built_in.kind]
     assert built_in.types
     assert not {*built_in.types} & {one for other in others for one in other.types}
     assert built_in.harmony not in {other.harmony for other in others} or not built_in.harmony
@@ -330,16 +384,17 @@ async def test_a_cancelled_call_ends_at_once_and_leaves_no_tasks(kind: str) -> N
         assert cancelled.cancelled()
         await tool.close()
         await tool.close()
+        await setup.built_in.close()  # sessions with tool servers are kept until then
         assert len(asyncio.all_tasks() - before) <= 3  # connections of the stalled local services
 
 
 async def test_responses_share_no_tool_state(kind: str) -> None:
     async with asyncio.timeout(120), SETUPS[kind]() as setup:
         first, second = setup.begin(), setup.begin()
-        results = await run_calls(first, setup)
-        assert await run_calls(second, setup) == results
+        results = without_ids(await run_calls(first, setup))
+        assert without_ids(await run_calls(second, setup)) == results
         side_by_side = await asyncio.gather(*[run_calls(setup.begin(), setup) for _ in range(3)])
-        assert side_by_side == [results] * 3
+        assert [*map(without_ids, side_by_side)] == [results] * 3
 
 
 async def test_outputs_of_another_server_are_restored_and_invalid_ones_ignored(kind: str) -> None:
@@ -347,6 +402,7 @@ async def test_outputs_of_another_server_are_restored_and_invalid_ones_ignored(k
         first, second = setup.begin(), setup.begin()
         for tool_result in await run_calls(first, setup):
             second.restore_output(tool_result.model_output)
+        assert await second.recover([]) == ""
         assert (second.make_rewriter(is_last=True) is None) is (first.make_rewriter(is_last=True) is None)
         garbage: list[ToolOutputContent] = ["", "[", "[1] x\n" * 10_000, "[0] (https://x.example/)\n", "\udcff", []]
         for one in garbage:

@@ -91,6 +91,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"tokens"},
     ],
     "tools": [
+        {"tool_server"},
         {"code_interpreter", "file_search", "hosted_shell", "mcp", "web_search"},
         {"registry", "base", "untrusted_images", "untrusted_text"},
     ],
@@ -116,6 +117,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {
             *("data_urls", "deltas", "documents", "encrypted_reasoning", "file_search", "harmony", "images"),
             *(
+                "code_approvals",
                 "mcp_rules",
                 "multi_match",
                 "prompt",

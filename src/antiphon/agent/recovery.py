@@ -52,6 +52,8 @@ class Checkpoint(Struct):
             case deltas.ServerItemStarted(key=key, item=item):
                 self.open_items[key] = item
                 self.call_count += not isinstance(item, McpListTools | Compaction)
+                # A shell call before the first turn is one that a client approved.
+                self.approved_started = self.approved_started or (isinstance(item, ShellCall) and not self.turn_counts)
             case deltas.ServerItemDone(key=key, model_output=result):
                 self.open_items.pop(key, None)
                 if result:

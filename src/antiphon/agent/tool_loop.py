@@ -25,6 +25,7 @@ from antiphon.agent.recovery import Checkpoint, abandon_item
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.agent.tool_resolver import ServerToolCall
 from antiphon.core import deltas as dl
+from antiphon.core.code_approvals import CODE_KINDS, CODE_LABELS, to_request_arguments
 from antiphon.core.deltas import Delta, ToolOutputContent
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.response_views import list_unanswered
@@ -275,11 +276,18 @@ class ToolLoop(Struct, eq=False):
     # ---- server tool calls
 
     async def _announce_approved(self, call: ModelToolCall) -> tuple[str, ModelToolCall]:
-        """Emit the deltas of an approved call as if the model had just made it."""
-        key = self.new_key()
-        started = dl.CallStarted(key, call.name, "mcp", call.namespace, call.approval_id)
-        await self.feed(started, dl.CallDelta(key, call.arguments), dl.CallDone(key))
-        return "mcp", replace(call, key=key, id=self._emitter.get_item_id(key))
+        """Emit the deltas of an approved call as if the model had just made it. A call of code has no namespace."""
+        key, kind = self.new_key(), "mcp" if call.namespace is not None else CODE_KINDS[call.name]
+        if (item := self._policy.get_tool(kind).start_item(call)) is not None:
+            await self.feed(dl.ServerItemStarted(key, item))
+        else:
+            streamed: dl.CallKind = "mcp" if kind == "mcp" else "code_interpreter"
+            started = dl.CallStarted(key, call.name, streamed, call.namespace, call.approval_id)
+            deltas: list[Delta] = [started, dl.CallDelta(key, call.arguments), dl.CallDone(key)]
+            for rewriter in self._policy.make_rewriters():  # it names the container
+                deltas = [*rewriter.feed(deltas), *rewriter.finish()]
+            await self.feed(*deltas)
+        return kind, replace(call, key=key, id=self._emitter.get_item_id(key))
 
     async def _announce_call(self, server_call: ServerToolCall) -> tuple[str, ModelToolCall]:
         offer = server_call.offer
@@ -345,16 +353,22 @@ class ToolLoop(Struct, eq=False):
 
     async def _request_approval(self, server_call: ServerToolCall) -> None:
         """Request an approval from the client. It is stored before its event, or the answer could come too early."""
-        offer = server_call.offer
+        offer, call = server_call.offer, server_call.to_model_call()
+        label = CODE_LABELS.get(offer.kind)
         item = it.McpApprovalRequest(
-            server_label=offer.namespace or "", name=offer.name, arguments=server_call.arguments
+            server_label=label or offer.namespace or "",
+            name=label or offer.name,
+            arguments=to_request_arguments(offer.kind, call.arguments),
         )
         async with self._emit_lock:
             events = self._emitter.feed([dl.ItemAdded(item)])
             output = self._emitter.response.output
             with ExitStack() as cleanup:
                 cleanup.callback(self._emitter.send_with_end, events)  # if it fails: their numbers are used
-                await self._policy.record_approval_request(server_call.to_model_call(str(output[-1].id)), output)
+                call = replace(
+                    call, id=str(output[-1].id), name=item.name, namespace=item.server_label, arguments=item.arguments
+                )
+                await self._policy.record_approval_request(call, output)
                 cleanup.pop_all()
             if (pending := self._emit(events)) is not None:
                 await pending

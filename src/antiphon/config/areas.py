@@ -28,9 +28,10 @@ from antiphon.config.setting_types import (
     Rate,
     Seconds,
     Severity,
+    ToolServerUrl,
     WorkerAddress,
 )
-from antiphon.config.tool_settings import McpServerSpec, index_by_label
+from antiphon.config.tool_settings import McpServerSpec, index_by_label, index_tool_servers
 from antiphon.errors import StartupError
 
 
@@ -361,6 +362,17 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
         Literal["never", "always"],
         "Approval of MCP tool calls if the request does not set it; OpenAI's default is always.",
     ] = "never"
+    code_require_approval: Annotated[
+        Literal["never", "always"],
+        "Approval of calls of code_interpreter and of the shell in containers, as for MCP tools (see approvals).",
+    ] = "never"
+    tool_server: Annotated[
+        tuple[ToolServerUrl, ...],
+        "python=URL, browser=URL, container=URL: MCP servers that run code_interpreter, web_search and the shell of"
+        " containers instead of this server, several joined by commas; [[tool_servers]] in the file has more options"
+        " (see tool-servers).",
+        "none",
+    ] = ()
     tool_timeout: Annotated[Seconds, "Seconds without output or progress after which a tool call fails."] = 60.0
     tool_list_timeout: Annotated[Seconds, "Seconds to connect to an MCP server and to list its tools."] = 30.0
     vector_store_timeout: Annotated[
@@ -404,13 +416,19 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
         Count, "Maximum size of a request that submits tool outputs, in bytes; also RESPONSES_MAX_TOOL_OUTPUT_BYTES."
     ] = 4 * 1024 * 1024
 
-    # Only in the TOML file, as a table.
+    # Only in the TOML file, as tables.
     mcp: tuple[McpServerSpec, ...] = ()
+    tool_servers: tuple[McpServerSpec, ...] = ()
 
     @property
     def mcp_servers(self) -> dict[str, McpServerSpec]:
         """The operator's MCP servers by label."""
         return index_by_label(self.mcp, self.mcp_server)
+
+    @property
+    def tool_server_specs(self) -> dict[str, McpServerSpec]:
+        """The MCP servers that run built-in tools, by name: python, browser, container."""
+        return index_tool_servers(self.tool_servers, self.tool_server)
 
 
 # OpenTelemetry's names. Variables with our prefix take precedence; the OpenTelemetry SDK reads its other variables.

@@ -23,10 +23,11 @@ TABLES: dict[str, Any] = {
     "aliases": dict[Name, Name],
     "models": dict[Name, ModelSpec],
     "mcp": tuple[McpServerSpec, ...],
+    "tool_servers": tuple[McpServerSpec, ...],
     "tenants": dict[Name, TenantSpec],
 }
 _TABLE_TITLES = {"engines": "[[engines]]", "aliases": "[aliases]", "models": '[models."NAME"]', "mcp": "[[mcp]]",
-          "tenants": "[tenants.NAME]"}  # fmt: skip
+          "tool_servers": "[[tool_servers]]", "tenants": "[tenants.NAME]"}  # fmt: skip
 _VARIABLE_PREFIX = "env:"
 
 
@@ -38,7 +39,9 @@ def read_table(name: str, value: Any, path: str) -> Any:
         raise StartupError(f"{_TABLE_TITLES[name]} in {path} is invalid: {_render_error(str(error))}.")
     if name == "engines":
         return tuple(_resolve_engine_key(spec, path) for spec in table)
-    return tuple(_resolve_mcp_secrets(spec, path) for spec in table) if name == "mcp" else table
+    if name in ("mcp", "tool_servers"):
+        return tuple(_resolve_mcp_secrets(spec, f"[[{name}]] in {path} reads a value") for spec in table)
+    return table
 
 
 def _render_error(error: str) -> str:
@@ -52,8 +55,7 @@ def _resolve_engine_key(spec: EngineSpec, path: str) -> EngineSpec:
     return spec if spec.key is None else replace(spec, key=resolve_secret(spec.key, description))
 
 
-def _resolve_mcp_secrets(spec: McpServerSpec, path: str) -> McpServerSpec:
-    description = f"[[mcp]] in {path} reads a value"
+def _resolve_mcp_secrets(spec: McpServerSpec, description: str) -> McpServerSpec:
     return replace(
         spec,
         env={name: resolve_secret(value, description) for name, value in spec.env.items()},

@@ -1,7 +1,8 @@
 """Settings of MCP servers and of the web search service.
 
-The operator's MCP servers are `[[mcp]]` in the TOML file or `--mcp-server LABEL=URL`. Credentials of a server are sent
-to that server only, and are never shown. Web search uses a SearXNG server, or any service that answers with JSON:
+The operator's MCP servers are `[[mcp]]` in the TOML file or `--mcp-server LABEL=URL`, and those that run built-in tools
+`[[tool_servers]]` or `--tool-server NAME=URL`. Credentials of a server are sent to that server only, and never shown.
+Web search uses a SearXNG server, or any service that answers with JSON:
 
 [web_search]                                       [web_search]
 url = "searxng+https://search.example"             url = "json+https://api.example/search?q={query}&count={count}"
@@ -10,8 +11,9 @@ url = "searxng+https://search.example"             url = "json+https://api.examp
                                                    results = "web.results"
 """
 
+import re
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Struct
 
@@ -19,6 +21,8 @@ from antiphon.config.setting_types import Count, Key, Name, Seconds
 from antiphon.errors import StartupError
 
 McpApprovalMode = Literal["never", "always"]
+TOOL_SERVERS: Final = ("python", "browser", "container")  # the names of gpt-oss for its tools
+_NEXT_PAIR: Final = re.compile(r",(?=[^,=]*=https?://)")
 
 
 class McpServerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,18 +47,31 @@ class McpServerSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return f"McpServerSpec(label={self.label!r}, url={self.url!r}, command={self.command!r})"
 
 
-def index_by_label(specs: Sequence[McpServerSpec], pairs: Sequence[str]) -> dict[str, McpServerSpec]:
+def index_by_label(
+    specs: Sequence[McpServerSpec], pairs: Sequence[str], noun: str = "MCP server"
+) -> dict[str, McpServerSpec]:
     """Return all servers by label; a pair is LABEL=URL. Raises StartupError for duplicate or invalid specs."""
     from_flags = [McpServerSpec(label=label, url=url) for label, _, url in (pair.partition("=") for pair in pairs)]
     servers: dict[str, McpServerSpec] = {}
     for spec in (*specs, *from_flags):
         if spec.label in servers:
-            raise StartupError(f"The MCP server {spec.label} is configured twice.")
+            raise StartupError(f"The {noun} {spec.label} is configured twice.")
         if (spec.url is None) == (spec.command is None):
-            raise StartupError(f"The MCP server {spec.label} needs either a url or a command.")
+            raise StartupError(f"The {noun} {spec.label} needs either a url or a command.")
         if spec.command is not None and (spec.headers or spec.authorization):
-            raise StartupError(f"The MCP server {spec.label} is a program: headers and authorization require a url.")
+            raise StartupError(f"The {noun} {spec.label} is a program: headers and authorization require a url.")
         servers[spec.label] = spec
+    return servers
+
+
+def index_tool_servers(specs: Sequence[McpServerSpec], pairs: Sequence[str]) -> dict[str, McpServerSpec]:
+    """Return the servers of built-in tools by name; a text has one or more pairs. Raises StartupError."""
+    servers = index_by_label(specs, [pair for text in pairs for pair in _NEXT_PAIR.split(text)], "tool server")
+    for name, spec in servers.items():
+        if name not in TOOL_SERVERS:
+            raise StartupError(f"There is no tool server {name}: the names are {', '.join(TOOL_SERVERS)}.")
+        if spec.allowed_tools is not None or spec.require_approval is not None:
+            raise StartupError(f"The tool server {name} takes neither allowed_tools nor require_approval.")
     return servers
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, get_args
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from antiphon.core.code_approvals import is_code_request
 from antiphon.core.history.history import History, ToolCallItem, ToolOutputItem, answered_call_id, is_output
 from antiphon.core.prompt import ChatPrompt, Json
 from antiphon.errors import UnsupportedParameter
@@ -23,6 +24,7 @@ from antiphon.protocol.types.response import JsonSchemaFormat, TextConfig
 from antiphon.render import transcript
 from antiphon.render.content import AttachmentLookup, ContentRenderer, Features
 from antiphon.render.template.variables import build_template_variables
+from antiphon.render.tools.client_tools import SHELL
 from antiphon.render.tools.declarations import offer_tools
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools, no_hosted_tool
 from antiphon.render.tools.tool_choice import apply_tool_choice
@@ -229,10 +231,13 @@ class _ItemRenderer:
     def _add_approval_request(self, index: int, item: it.McpApprovalRequest) -> None:
         if (outcome := self._approvals.describe_outcome(item)) is not None:
             call_id = _make_call_id(index) if item.id is UNSET else item.id
-            call = transcript.RenderedCall(
-                call_id, self._offered.find_name(item.name, item.server_label), item.arguments
-            )
+            call = transcript.RenderedCall(call_id, self._find_requested_name(item), item.arguments)
             self._transcript.add_call(call, outcome, self._pop_reasoning())
+
+    def _find_requested_name(self, item: it.McpApprovalRequest) -> str:
+        if not is_code_request(item) or (item.server_label, item.name) in self._offered.names:
+            return self._offered.find_name(item.name, item.server_label)
+        return self._offered.find_client_tool_name(item.name) if item.name == SHELL else item.name
 
     def _end_calls(self, index: int, item: it.InputItem) -> None:
         """Skip an item that is rendered with its call."""

@@ -11,3 +11,10 @@ TOOLS: dict[str, str] = {
     "code_interpreter": "antiphon.tools.code_interpreter.tool:CodeInterpreter",
     "hosted_shell": "antiphon.tools.hosted_shell.tool:HostedShell",
 }
+
+# The tools that a tool server can run instead, with the name of that server.
+SERVED_TOOLS: dict[str, tuple[str, str]] = {
+    "web_search": ("browser", "antiphon.tools.tool_server.browser:ServedWebSearch"),
+    "code_interpreter": ("python", "antiphon.tools.tool_server.code:ServedCodeInterpreter"),
+    "hosted_shell": ("container", "antiphon.tools.tool_server.shell:ServedShell"),
+}

@@ -102,6 +102,7 @@ def _load_checks() -> dict[str, Check]:
         "model": engines.check_embedded_models,
         "vector stores": vector_stores.check_vector_models,
         "mcp": environment.check_mcp_servers,
+        "tool servers": environment.check_tool_servers,
         "watching": environment.check_observability,
         "limits": environment.check_open_files,
         "sandbox": environment.check_sandbox,

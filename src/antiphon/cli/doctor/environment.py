@@ -1,12 +1,12 @@
-"""Checks of the environment: port, open files, sandboxing, access log, trace collector, and MCP servers.
+"""Checks of the environment: port, open files, sandboxing, access log, trace collector, MCP and tool servers.
 
-The tools of MCP servers are listed, as by a request that names them.
+The tools of these servers are listed, as by a request that names them.
 """
 
 import asyncio
 import os
 import resource
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.cli.doctor.findings import Finding, ok, shorten, warning, wrong
 from antiphon.cli.terminal import join_names
@@ -24,7 +25,8 @@ from antiphon.observe.logs import STDERR
 from antiphon.protocol.types.tools import McpTool
 from antiphon.sandbox.factory import make_sandbox
 from antiphon.tools.mcp.client import McpClient
-from antiphon.tools.mcp.servers import make_mcp_settings
+from antiphon.tools.mcp.servers import McpSettings, make_mcp_settings
+from antiphon.tools.tool_server.server import SERVER_FUNCTIONS
 from antiphon.transport.process.listening_sockets import bind_sockets
 
 _REPLY_SECONDS = 2.0
@@ -188,15 +190,34 @@ async def check_mcp_servers(config: Config) -> AsyncIterator[Finding]:
     if not config.tools.mcp_servers:
         yield ok("No MCP server is configured.")
         return
-    client = McpClient(make_mcp_settings(config), EgressClient(EgressPolicy(config.tools.allow_egress)))
+    async for finding in _check_servers(config, make_mcp_settings(config), {}):
+        yield finding
+
+
+async def check_tool_servers(config: Config) -> AsyncIterator[Finding]:
+    if not (servers := config.tools.tool_server_specs):
+        yield ok("No tool server is configured.")
+        return
+    async for finding in _check_servers(config, replace(make_mcp_settings(config), servers=servers), SERVER_FUNCTIONS):
+        yield finding
+    if "browser" in servers and config.web_search.url is not None:
+        yield warning("The tool server browser replaces --web-search-url.", "Remove one of them.")
+
+
+async def _check_servers(
+    config: Config, settings: McpSettings, needed: Mapping[str, Sequence[str]]
+) -> AsyncIterator[Finding]:
+    """Check all servers concurrently. `needed`: the tools that each must have, by label."""
+    client = McpClient(settings, EgressClient(EgressPolicy(config.tools.allow_egress)))
     try:
-        for finding in await asyncio.gather(*(_check_mcp_server(client, label) for label in client.labels)):
+        checks = [_check_mcp_server(client, label, needed.get(label, ())) for label in client.labels]
+        for finding in await asyncio.gather(*checks):
             yield finding
     finally:
         await client.close()
 
 
-async def _check_mcp_server(client: McpClient, label: str) -> Finding:
+async def _check_mcp_server(client: McpClient, label: str, needed: Sequence[str]) -> Finding:
     tools = client.begin(_CHECK_TENANT, [McpTool(server_label=label)])
     try:
         listing = await tools.list_tools(label)
@@ -205,4 +226,6 @@ async def _check_mcp_server(client: McpClient, label: str) -> Finding:
     finally:
         await tools.close()
     names = [tool.name for tool in listing.tools]
+    if lacking := [name for name in needed if name not in names]:
+        return wrong(f"{label}: the server has no tool {join_names(lacking)}.", "Name the URL of another one.")
     return ok(f"{label}: {join_names(names) or 'no tools'}.")

@@ -65,6 +65,7 @@ def _find_startup_errors(config: Config) -> Iterable[str]:
     steps: list[Callable[[], object]] = [
         lambda: build_member_specs(config),
         lambda: config.tools.mcp_servers,
+        lambda: config.tools.tool_server_specs,
         lambda: make_naming(config),
         lambda: check_output_formats(config),
         lambda: read_reasoning_keys(config.inference.reasoning_key),
@@ -160,6 +161,7 @@ def _find_needed_extras(config: Config) -> dict[str, str]:
         ("redis", "--live", config.storage.live is not None),
         ("s3", "--files", (config.storage.files or "").startswith("s3://")),
         ("mcp", "An MCP server", bool(config.tools.mcp or config.tools.mcp_server)),
+        ("mcp", "--tool-server", bool(config.tools.tool_servers or config.tools.tool_server)),
         ("web", "--web-search-url", config.web_search.url is not None),
         ("harmony", "--harmony", config.inference.harmony or any(spec.harmony for spec in config.inference.engines)),
         ("tracing", "--otlp-endpoint", tracing.otlp_endpoint is not None or tracing.otlp_traces_endpoint is not None),

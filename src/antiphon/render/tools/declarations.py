@@ -117,7 +117,7 @@ class _ToolCollector:
 
     def add_request(self, request: CreateResponse) -> None:
         servers = [tool for tool in request.tools if isinstance(tool, wire.McpTool) and _may_models_call(tool)]
-        self._servers = {tool.server_label: tool for tool in servers}
+        self._servers = {tool.server_label: tool for tool in servers if self._lookup_hosted(tool) is None}
         for index, tool in enumerate(request.tools):
             for declaration in self.flatten(tool):
                 if declaration.key in self.declared:
@@ -179,8 +179,8 @@ class _ToolCollector:
             case wire.McpTool():
                 if not _may_models_call(tool):
                     self._ignored["programmatic_tool_calling"] = None
-                elif tool.server_label not in self._servers:  # only the MCP servers of the request can be called
-                    self._ignored["mcp"] = None
+                elif tool.server_label not in self._servers and self._lookup_hosted(tool) is None:
+                    self._ignored["mcp"] = None  # only the MCP servers of the request can be called
             case _:
                 yield from self._flatten_hosted_tool(tool)
 
@@ -202,7 +202,9 @@ class _ToolCollector:
         self._ignored |= dict.fromkeys(hosted.ignored)
         for function in hosted.functions:
             recipient = CONTAINER_EXEC if hosted.kind == HOSTED_SHELL else hosted.recipients.get(function.name, "")
-            yield _ToolDeclaration(tool=function, kind=hosted.kind, recipient=recipient, hosted=True)
+            yield _ToolDeclaration(
+                tool=function, kind=hosted.kind, recipient=recipient, approval=hosted.approval, hosted=True
+            )
 
     def build(self) -> OfferedTools:
         failed = {label: reason for label, reason in self.failed.items() if label not in self._listed}

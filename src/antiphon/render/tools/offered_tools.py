@@ -38,6 +38,7 @@ class HostedTool(Struct, frozen=True, kw_only=True):
     functions: tuple[FunctionTool, ...] = ()
     recipients: Mapping[str, str] = {}  # function name → name in gpt-oss
     setup_hint: str = ""  # how to set the tool up; empty if it is set up
+    approval: bool = False  # the client must approve each call
     ignored: Sequence[str] = ()  # options of the declaration that have no effect
 
 

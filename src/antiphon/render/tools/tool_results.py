@@ -7,12 +7,13 @@ Calls that needed approval are shown as ordinary calls with their outcome: a mod
 write further requests as text.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
+from antiphon.core.code_approvals import list_run_requests
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.protocol.types.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall
 from antiphon.protocol.types.parts import InputImage, InputText, MessagePart
@@ -88,9 +89,9 @@ APPROVAL_GRANTED: Final = "[The user has allowed this call. What came of it is n
 class ApprovalHistory:
     """Approval requests of a history and what became of them."""
 
-    def __init__(self, items: Iterable[InputItem]) -> None:
+    def __init__(self, items: Sequence[InputItem]) -> None:
         self._responses: dict[str, McpApprovalResponse] = {}
-        self._executed: set[str] = set()
+        self._executed = list_run_requests(items)
         for item in items:
             if type(item) is McpApprovalResponse:
                 self._responses[item.approval_request_id] = item

@@ -13,6 +13,7 @@ from time import time
 import msgspec
 from msgspec import UNSET, Struct
 
+from antiphon.core.code_approvals import list_run_requests
 from antiphon.errors import ApprovalMismatch, ApprovalUsed, InvalidValue, UnknownApproval
 from antiphon.ids import quote_id
 from antiphon.protocol.types.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall, McpListedTool
@@ -66,7 +67,7 @@ class Approvals:
         a server took the response over, and this applies to all answers.
         """
         items = [*earlier, *new_items]
-        executed = {item.approval_request_id for item in items if type(item) is McpCall}
+        executed = {item.approval_request_id for item in items if type(item) is McpCall} | list_run_requests(items)
         requests = {item.id: item for item in items if type(item) is McpApprovalRequest}
         answers = _collect_answers(items, len(items) if is_resumed else len(earlier))
         found = []

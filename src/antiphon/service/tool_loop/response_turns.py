@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from antiphon.agent.engine_stream import ModelCall
 from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, ToolLoop, TurnState, find_tool_kind
+from antiphon.core.code_approvals import CODE_KINDS, CODE_LABELS, to_call_arguments, to_request_arguments
 from antiphon.core.deltas import ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.errors import AntiphonError, ContextTooLong, InvalidValue
 from antiphon.protocol.decoding.codec import DecodedRequest
@@ -34,6 +35,7 @@ from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.tools.base import ModelToolCall, ResponseTool, Rewriter, WaitStep
 from antiphon.tools.code_interpreter.response_container import share_container
 from antiphon.tools.mcp.response_tools import McpTools
+from antiphon.tools.tool_server.server import ServerTool
 
 log = logging.getLogger(__name__)
 
@@ -106,17 +108,13 @@ class ResponseTurns:
                 self.steps.append(partial(_wait, wait))
 
     def add_approved(self, approved: Sequence[ApprovedRequest]) -> None:
-        self.approved += [
-            ModelToolCall(
-                key=0,
-                id="",
-                name=each.request.name,
-                namespace=each.request.server_label,
-                arguments=each.request.arguments,
-                approval_id=each.request_id,
-            )
-            for each in approved
-        ]
+        for each in approved:
+            request, label, arguments = each.request, each.request.server_label, each.request.arguments
+            call = ModelToolCall(key=0, id="", name=request.name, namespace=label, arguments=arguments)
+            if self._is_code(label):
+                arguments = to_call_arguments(CODE_KINDS[label], arguments)
+                call = replace(call, name=label, namespace=None, arguments=arguments)
+            self.approved.append(replace(call, approval_id=each.request_id))
 
     def get_tool(self, kind: str) -> ResponseTool:
         return self._tools[kind]
@@ -129,18 +127,24 @@ class ResponseTurns:
         return {kind: await tool.recover(output) for kind, tool in self._tools.items()}
 
     async def consume_approval(self, call: ModelToolCall) -> None:
-        assert self._mcp is not None
         assert self._toolkit.approvals is not None
         assert call.approval_id is not None
-        definition = await self._mcp.get_definition(call.namespace or "", call.name)
+        definition = None
+        if call.namespace is None:
+            arguments = to_request_arguments(CODE_KINDS[call.name], call.arguments)
+            call = replace(call, namespace=call.name, arguments=arguments)
+        else:
+            assert self._mcp is not None
+            definition = await self._mcp.get_definition(call.namespace, call.name)
         await self._toolkit.approvals.consume(
-            self._context.tenant, call.approval_id, self._make_subject(call, definition)
+            self._context.tenant, str(call.approval_id), self._make_subject(call, definition)
         )
 
     async def record_approval_request(self, call: ModelToolCall, output: Sequence[it.OutputItem]) -> None:
         """Store the approval request with the tool definition that the model was shown."""
         assert self._toolkit.approvals is not None
-        definition = _find_listed([*self._context.earlier, *self._context.decoded.request.input, *output], call)
+        items = [*self._context.earlier, *self._context.decoded.request.input, *output]
+        definition = None if self._is_code(call.namespace or "") else _find_listed(items, call)
         await self._toolkit.approvals.record_request(
             self._context.tenant, call.id, self._make_subject(call, definition)
         )
@@ -192,11 +196,16 @@ class ResponseTurns:
 
     def _open_tools(self) -> None:
         request, tenant = self._context.decoded.request, self._context.tenant
-        servers = [tool for tool in request.tools if isinstance(tool, McpTool)]
+        declared = [tool for tool in request.tools if isinstance(tool, McpTool)]
+        served = [self._toolkit.find_tool_server(tool) for tool in declared]
+        servers = [tool for tool, by in zip(declared, served, strict=True) if by is None]
+        credentials = {by.kind: tool.credentials for tool, by in zip(declared, served, strict=True) if by is not None}
         if servers and self._toolkit.mcp is not None:
             self._mcp = self._tools["mcp"] = self._toolkit.mcp.begin(tenant, servers)
         for kind, (built_in, declaration) in self._toolkit.find_declared(request, self._context.earlier).items():
-            self._tools[kind] = built_in.begin(declaration, tenant, frozenset(request.include))
+            tool = self._tools[kind] = built_in.begin(declaration, tenant, frozenset(request.include))
+            if isinstance(tool, ServerTool) and kind in credentials:
+                tool.session.credentials = credentials[kind]
             self._params[kind] = _find_param(declaration, request)
         share_container(self._tools.values())
 
@@ -205,10 +214,13 @@ class ResponseTurns:
         last = {item.server_label: item for item in items if isinstance(item, it.McpListTools)}
         return [label for label, item in last.items() if mcp.is_outdated(item)]
 
+    def _is_code(self, label: str) -> bool:
+        """Whether an approval with this label is one of code; a declared MCP server may have the label too."""
+        return label in CODE_KINDS and label not in self._toolkit.list_labels(self._context.decoded.request)
+
     def _make_subject(self, call: ModelToolCall, definition: it.McpListedTool | None) -> ApprovalSubject:
-        assert self._mcp is not None
         label = call.namespace or ""
-        server = self._mcp.get_server_address(label)
+        server = "" if self._mcp is None or self._is_code(label) else self._mcp.get_server_address(label)
         return ApprovalSubject(
             label=label, server=server, name=call.name, arguments=call.arguments, definition=definition
         )
@@ -285,7 +297,8 @@ async def _load_approved(toolkit: Toolkit, context: TurnContext) -> list[Approve
     if approvals is None or it.McpApprovalResponse not in map(type, chain(context.earlier, request.input)):
         return []
     approved = await approvals.find_pending(context.tenant, context.earlier, request.input, context.is_resumed)
-    labels = {tool.server_label for tool in request.tools if isinstance(tool, McpTool)}
+    kinds = toolkit.find_declared(request, context.earlier)
+    labels = toolkit.list_labels(request) | {CODE_LABELS[kind] for kind in kinds if kind in CODE_LABELS}
     for each in approved:
         if each.is_new and each.request.server_label not in labels:
             raise InvalidValue(

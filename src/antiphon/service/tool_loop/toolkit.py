@@ -5,6 +5,9 @@ from importlib import import_module
 from itertools import chain
 from typing import Any
 
+from msgspec import UNSET
+
+from antiphon.core.code_approvals import CODE_KINDS, CODE_LABELS
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types.items import AdditionalTools, InputItem, ToolSearchOutput
 from antiphon.protocol.types.request import CreateResponse
@@ -15,7 +18,8 @@ from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.tools.base import BuiltInTool, ToolServices
 from antiphon.tools.mcp.client import McpClient
-from antiphon.tools.registry import TOOLS
+from antiphon.tools.registry import SERVED_TOOLS, TOOLS
+from antiphon.tools.tool_server.server import ServedTool
 
 _DECLARING_ITEMS = (AdditionalTools, ToolSearchOutput)
 
@@ -29,18 +33,22 @@ class Toolkit:
         built_in: Sequence[BuiltInTool] = (),
         approvals: Approvals | None = None,
         outputs: ToolOutputs | None = None,
+        approves_code: bool = False,
     ) -> None:
+        """`approves_code`: the client must approve calls that run code."""
         self.mcp = mcp
         self.built_in = tuple(built_in)
         self._configured = tuple(tool for tool in built_in if not tool.missing)
         self.approvals = approvals
         self.outputs = outputs
+        self._approves_code = approves_code
 
     def find_hosted(self, declaration: Declaration) -> HostedTool | None:
         """Return the built-in tool for this declaration and the functions that it offers to the model."""
         tool = self.find_built_in(declaration)
         if tool is None:
-            return None
+            served = self.find_tool_server(declaration)
+            return None if served is None else HostedTool(kind=served.kind)
         if tool.missing:
             return HostedTool(kind=tool.kind, setup_hint=tool.missing)
         recipients = {name: recipient for recipient, name in tool.recipients.items()}
@@ -48,6 +56,7 @@ class Toolkit:
             kind=tool.kind,
             functions=tool.list_functions(declaration),
             recipients=recipients,
+            approval=self._approves_code and tool.kind in CODE_LABELS,
             ignored=tool.list_ignored(declaration),
         )
 
@@ -56,6 +65,19 @@ class Toolkit:
         if isinstance(declaration, ShellTool) and not declaration.is_hosted:
             return None
         return next((tool for tool in self.built_in if isinstance(declaration, tool.types)), None)
+
+    def find_tool_server(self, declaration: Declaration) -> ServedTool | None:
+        """Return the tool for whose tool server an `mcp` declaration has a client's headers: it has its label alone."""
+        if not isinstance(declaration, McpTool) or declaration.server_url is not UNSET:
+            return None
+        label = declaration.server_label
+        served = [tool for tool in self.built_in if isinstance(tool, ServedTool) and label in tool.labels]
+        return served[0] if served and (self.mcp is None or label not in self.mcp.labels) else None
+
+    def list_labels(self, request: CreateResponse) -> set[str]:
+        """Return the labels of the MCP servers that a request declares."""
+        declared = [tool for tool in request.tools if isinstance(tool, McpTool)]
+        return {tool.server_label for tool in declared if self.find_tool_server(tool) is None}
 
     def check_mcp_servers(self, request: CreateResponse) -> None:
         """Validate the MCP servers of a request without contacting them, and fill in the fields that are echoed."""
@@ -71,6 +93,14 @@ class Toolkit:
                     f"The MCP server {tool.server_label!r} is declared twice.", param=f"{param}.server_label"
                 )
             labels.add(tool.server_label)
+            if (served := self.find_tool_server(tool)) is not None:
+                served.check_credentials(tool, request.tools, param)
+                labels |= served.labels
+                continue
+            if self._approves_code and tool.server_label in CODE_KINDS:
+                raise InvalidValue(
+                    f"The label {tool.server_label!r} is reserved for approvals of code.", param=f"{param}.server_label"
+                )
             self.mcp.check(tool, param)
             tool.require_approval = self.mcp.get_approval(tool)
             tool.server_description = self.mcp.get_description(tool)
@@ -107,7 +137,10 @@ class Toolkit:
 
 
 def built_in_tools(services: ToolServices) -> list[BuiltInTool]:
-    return [_load(path)(services) for path in TOOLS.values()]
+    """Return the built-in tools. A tool server that is configured replaces the tool of this server."""
+    served = services.config.tools.tool_server_specs
+    paths = {kind: path for kind, (name, path) in SERVED_TOOLS.items() if name in served}
+    return [_load(path)(services) for path in {**TOOLS, **paths}.values()]
 
 
 def _load(path: str) -> Any:

@@ -51,12 +51,7 @@ class ResponseShell(ContainerTool):
         return await self.container.prepare(param, history)
 
     def start_item(self, call: ModelToolCall) -> ShellCall:
-        try:
-            action = parse_action(call)
-        except InvalidValue:
-            action = ShellAction(commands=[])
-        reference = ContainerReference(container_id=self.container.id)
-        return ShellCall(call_id="", status="completed", action=action, environment=reference)
+        return make_shell_call(call, self.container.id)
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         action, files = parse_action(call), dict[str, WrittenFile]()
@@ -70,8 +65,7 @@ class ResponseShell(ContainerTool):
         return ToolResult(item=ShellCallOutput(call_id="", status="completed", output=outputs), model_output=text)
 
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        item = ShellCallOutput(call_id="", status="incomplete", output=[])
-        return ToolResult(item=item, model_output=f"Error: {reason}")
+        return make_failed_output(reason)
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         """Return what cites the files, unless that of the code interpreter does, which knows them too."""
@@ -99,6 +93,21 @@ class ResponseShell(ContainerTool):
         return ShellOutput(
             stdout=stdout, stderr="\n".join(filter(None, [stderr, *notes])), outcome=find_outcome(result)
         )
+
+
+def make_shell_call(call: ModelToolCall, container_id: str) -> ShellCall:
+    """Return the item of a call. One that cannot be run has no commands."""
+    try:
+        action = parse_action(call)
+    except InvalidValue:
+        action = ShellAction(commands=[])
+    reference = ContainerReference(container_id=container_id)
+    return ShellCall(call_id="", status="completed", action=action, environment=reference)
+
+
+def make_failed_output(reason: str) -> ToolResult:
+    item = ShellCallOutput(call_id="", status="incomplete", output=[])
+    return ToolResult(item=item, model_output=f"Error: {reason}")
 
 
 def parse_action(call: ModelToolCall) -> ShellAction:

@@ -5,7 +5,7 @@ own. Text of a result is passed on unchanged. Every other block becomes one line
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -158,9 +158,8 @@ class McpTools(ResponseTool):
         if call.id in self._executed:
             raise McpFailed(f"The call {call.id} was run already.")
         self._executed.add(call.id)
-        server = self._resolve_server(call.namespace or "")
         try:
-            return await self._call_tool(server, call, emit)
+            return self._to_result(call, await self._call_with_progress(call, emit))
         except McpFailed as error:
             return ToolResult(item=self._build_item(call, "failed", error=_to_item_error(error)))
 
@@ -169,22 +168,26 @@ class McpTools(ResponseTool):
             item=self._build_item(call, "failed", error=it.McpProtocolError(code=_NOT_RUN, message=reason))
         )
 
-    async def _call_tool(self, server: McpServer, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
-        arguments = _parse_arguments(call.arguments)
-        if call.name not in await self._load_tools(server.label):
-            raise McpFailed(f"{server.name} has no tool {call.name[:64]!r} that may be called.", rpc=_INVALID_PARAMS)
-        progress = asyncio.Event()
+    async def call_tool(
+        self, label: str, name: str, arguments: Json, on_progress: Callable[[], None] = lambda: None
+    ) -> Json:
+        """Call a tool of a server, at most once, and return its result without secrets. Raises McpFailed."""
+        server = self._resolve_server(label)
+        if name not in await self._load_tools(label):
+            raise McpFailed(f"{server.name} has no tool {name[:64]!r} that may be called.", rpc=_INVALID_PARAMS)
+        return server.scrub_json(await self._pool.call(self._tenant, server, name, arguments, on_progress))
+
+    async def _call_with_progress(self, call: ModelToolCall, emit: DeltaSink) -> Json:
+        arguments, progress = _parse_arguments(call.arguments), asyncio.Event()
         reporter = asyncio.create_task(_report_progress(call, emit, progress))
         try:
-            result = await self._pool.call(self._tenant, server, call.name, arguments, progress.set)
+            return await self.call_tool(call.namespace or "", call.name, arguments, progress.set)
         finally:
             reporter.cancel()
             await asyncio.wait([reporter])
-        return self._to_result(server, call, result)
 
-    def _to_result(self, server: McpServer, call: ModelToolCall, result: Json) -> ToolResult:
+    def _to_result(self, call: ModelToolCall, result: Json) -> ToolResult:
         max_bytes, limits = self._settings.output_bytes, self._settings.limits
-        result = server.scrub_json(result)
         if result.get("isError"):
             return ToolResult(
                 item=self._build_item(call, "failed", error=it.McpToolError(content=trim_content(result, max_bytes)))

@@ -179,7 +179,7 @@ def check_declaration(declared: McpTool, param: str, settings: McpSettings, egre
                 f" of its own ({_list_labels(settings)}).",
                 param=f"{param}.{name}",
             )
-    _check_headers(declared.credentials, param)
+    check_headers(declared.credentials, param)
     if declared.server_url is not UNSET:
         egress.check(declared.server_url, f"{param}.server_url", allow_loopback=settings.loopback)
         return
@@ -190,14 +190,15 @@ def check_declaration(declared: McpTool, param: str, settings: McpSettings, egre
             f" ({_list_labels(settings)}).",
             param=f"{param}.server_url",
         )
-    _check_program(spec, declared.credentials, param)
+    check_program(spec, declared.credentials, param)
 
 
 def _list_labels(settings: McpSettings) -> str:
     return ", ".join(sorted(settings.servers)[:20]) or "there are none"
 
 
-def _check_program(spec: McpServerSpec, credentials: Credentials, param: str) -> None:
+def check_program(spec: McpServerSpec, credentials: Credentials, param: str) -> None:
+    """Reject credentials for a server that is a program. Raises InvalidValue with the field."""
     if spec.command is not None and (credentials.headers or credentials.authorization):
         field = "headers" if credentials.headers else "authorization"
         raise InvalidValue(
@@ -205,7 +206,8 @@ def _check_program(spec: McpServerSpec, credentials: Credentials, param: str) ->
         )
 
 
-def _check_headers(credentials: Credentials, param: str) -> None:
+def check_headers(credentials: Credentials, param: str) -> None:
+    """Check the credentials of a client, which are at `param`. Raises a BadRequest that names the field."""
     field = f"{param}.headers"
     if len(credentials.headers) > _MAX_HEADERS:
         raise InvalidValue(f"There are more than {_MAX_HEADERS} headers.", param=field)

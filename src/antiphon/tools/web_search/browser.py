@@ -41,7 +41,7 @@ MAX_RESULTS = 20
 MAX_LINES = 1000
 MAX_TOTAL_CHARACTERS = 4_000_000  # of all pages of a response
 _CONTEXT_LINES = 2  # lines shown before and after a match
-_INCLUDE_SOURCES, _INCLUDE_RESULTS = "web_search_call.action.sources", "web_search_call.results"
+INCLUDE_SOURCES, INCLUDE_RESULTS = "web_search_call.action.sources", "web_search_call.results"
 
 Action = it.SearchAction | it.OpenPageAction | it.FindAction
 
@@ -188,11 +188,11 @@ class Browser:
         return str(parsed)
 
     def _build_search_item(self, query: str, results: list[it.WebSearchResult]) -> it.WebSearchCall:
-        sources = [it.Source(url=result.url) for result in results] if _INCLUDE_SOURCES in self._include else UNSET
+        sources = [it.Source(url=result.url) for result in results] if INCLUDE_SOURCES in self._include else UNSET
         return it.WebSearchCall(
             status="completed",
             action=it.SearchAction(query=query, queries=[query], sources=sources),
-            results=results if _INCLUDE_RESULTS in self._include else UNSET,
+            results=results if INCLUDE_RESULTS in self._include else UNSET,
         )
 
     def _build_action(self, call: ModelToolCall) -> Action:
@@ -200,9 +200,7 @@ class Browser:
         try:
             arguments = parse_arguments(call.name, call.arguments)
         except AntiphonError:
-            if call.name == OPEN:
-                return it.OpenPageAction()
-            return it.FindAction(url="") if call.name == FIND else it.SearchAction(query="", queries=[])
+            return make_empty_action(call.name)
         match arguments:
             case SearchArguments(query=query):
                 return it.SearchAction(query=escape_markers(query), queries=[escape_markers(query)])
@@ -221,6 +219,13 @@ class Browser:
         with suppress(AntiphonError):
             return self._pages.require(cursor)[1].url
         return ""
+
+
+def make_empty_action(name: str) -> Action:
+    """Return the action of a call whose arguments do not fit."""
+    if name == OPEN:
+        return it.OpenPageAction()
+    return it.FindAction(url="") if name == FIND else it.SearchAction(query="", queries=[])
 
 
 def _build_result_page(query: str, results: list[it.WebSearchResult]) -> WebPage:

@@ -13,6 +13,8 @@ from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.served_model import ServedModel, find_output_format
 from antiphon.service.prompting.engine_fields import ENGINE_ONLY
 from antiphon.service.tool_loop.toolkit import Toolkit
+from antiphon.tools.base import BuiltInTool
+from antiphon.tools.tool_server.server import ServedTool
 from antiphon.transport.http.request import Request
 from antiphon.transport.middleware.routing import Route
 
@@ -75,6 +77,7 @@ class Hosted(Struct, frozen=True, kw_only=True, omit_defaults=True):
     type: str
     ready: bool
     missing: str = ""  # how the operator sets it up
+    tool_server: str = ""  # name of the tool server that runs it instead
     servers: list[str] = []  # labels of MCP servers that requests may name without a URL
 
 
@@ -109,8 +112,12 @@ class CapabilitiesEndpoint:
 
 def _list_hosted_tools(toolkit: Toolkit) -> list[Hosted]:
     mcp = [] if toolkit.mcp is None else [Hosted(type="mcp", ready=True, servers=toolkit.mcp.labels)]
-    built_in = [Hosted(type=tool.kind, ready=not tool.missing, missing=tool.missing) for tool in toolkit.built_in]
-    return mcp + built_in
+    return mcp + [_describe_tool(tool) for tool in toolkit.built_in]
+
+
+def _describe_tool(tool: BuiltInTool) -> Hosted:
+    tool_server = tool.server_name if isinstance(tool, ServedTool) else ""
+    return Hosted(type=tool.kind, ready=not tool.missing, missing=tool.missing, tool_server=tool_server)
 
 
 def _describe_model(served: ServedModel, capabilities: Capabilities, refused: dict[str, str]) -> Ability:

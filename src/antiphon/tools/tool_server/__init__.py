@@ -1,0 +1,1 @@
+"""Tool servers: MCP servers of the operator that run built-in tools instead of this server, as gpt-oss knows them."""
