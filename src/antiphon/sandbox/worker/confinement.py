@@ -19,6 +19,7 @@ class Confinement:
     root: str  # an empty folder
     data: str
     temporary: str
+    skills: str  # which code can read only
     uid: int | None  # a user for this container alone; None: the user of the sandbox process
     memory: int
     disk: int
@@ -33,6 +34,10 @@ class Confinement:
     def temporary_path(self) -> str:
         return "/tmp" if self.namespaces else self.temporary
 
+    @property
+    def skills_path(self) -> str:
+        return namespaces.SKILLS if self.namespaces else self.skills
+
 
 def confine(spec: Confinement, readable: list[str]) -> None:
     """Confine this process, which has one thread. Raises OSError if the kernel refuses any of it."""
@@ -45,7 +50,7 @@ def confine(spec: Confinement, readable: list[str]) -> None:
     _limit_resources(spec)
     writable = [spec.data_path, spec.temporary_path, *(["/dev/shm"] if spec.namespaces else [])]
     # In namespaces, "/" is the container's own root.
-    visible = ["/"] if spec.namespaces else [*readable, *namespaces.SHARED_FILES]
+    visible = ["/"] if spec.namespaces else [*readable, spec.skills, *namespaces.SHARED_FILES]
     landlock.restrict(visible, writable, namespaces.DEVICES, deny_tcp=not spec.namespaces)
     scoped = landlock.find_version() >= landlock.SIGNAL_VERSION
     seccomp.install(seccomp.assemble(spec.namespaces, scoped, shared_user=spec.uid is None))

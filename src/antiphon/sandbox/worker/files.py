@@ -14,6 +14,7 @@ from typing import NamedTuple
 from antiphon.sandbox.worker.syscalls import open_inside
 
 MAX_DEPTH = 32
+SHARED_MODE = 0o755  # of files and folders that the user of a container reads and does not own
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _FOLDER_BYTES = 4096  # of an entry, for the sum: empty files fill a disk too
 
@@ -61,8 +62,10 @@ def check_path(path: str) -> str:
 class Folder:
     """A folder of a container, held open."""
 
-    def __init__(self, path: str, uid: int) -> None:
+    def __init__(self, path: str, uid: int, is_shared: bool = False) -> None:
+        """`is_shared`: all users may read and execute what is written."""
         self._uid = uid
+        self._is_shared = is_shared
         self.number = os.open(path, _FOLDER | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def close(self) -> None:
@@ -89,6 +92,8 @@ class Folder:
         try:
             if os.geteuid() == 0:
                 os.fchown(number, self._uid, self._uid)
+            if self._is_shared:
+                os.fchmod(number, SHARED_MODE)
             written = 0
             while written < len(data):
                 written += os.pwrite(number, data[written:], offset + written)
@@ -136,6 +141,8 @@ class Folder:
                     os.mkdir(name, 0o700, dir_fd=parent)
                     if os.geteuid() == 0:
                         os.chown(name, self._uid, self._uid, dir_fd=parent, follow_symlinks=False)
+                    if self._is_shared:
+                        os.chmod(name, SHARED_MODE, dir_fd=parent)
             finally:
                 os.close(parent)
 
