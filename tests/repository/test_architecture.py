@@ -120,6 +120,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
                 "multi_match",
                 "prompt",
                 "shell_output",
+                "skills",
                 "stop_strings",
                 "stream_lanes",
                 "truncated_json",

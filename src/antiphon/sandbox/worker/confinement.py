@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass
 
 from antiphon.sandbox.worker import landlock, namespaces, seccomp, syscalls
+from antiphon.sandbox.worker.paths import SKILLS
 
 _OPEN_FILES = 256
 _PROCESS_SHARE = 7 / 8  # of the memory limit: one process gets a MemoryError before the watchdog kills all
@@ -36,7 +37,7 @@ class Confinement:
 
     @property
     def skills_path(self) -> str:
-        return namespaces.SKILLS if self.namespaces else self.skills
+        return SKILLS if self.namespaces else self.skills
 
 
 def confine(spec: Confinement, readable: list[str]) -> None:

@@ -11,9 +11,9 @@ from contextlib import suppress
 from errno import ELOOP, ENXIO, EXDEV
 from typing import NamedTuple
 
+from antiphon.sandbox.worker.paths import MAX_DEPTH, FileRefused, check_path
 from antiphon.sandbox.worker.syscalls import open_inside
 
-MAX_DEPTH = 32
 SHARED_MODE = 0o755  # of files and folders that the user of a container reads and does not own
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _FOLDER_BYTES = 4096  # of an entry, for the sum: empty files fill a disk too
@@ -34,29 +34,6 @@ class Survey(NamedTuple):
     size: int
     entries: int
     too_deep: bool
-
-
-class FileRefused(Exception):
-    """The path is not valid, or there is no regular file. `code` is part of the protocol."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def check_path(path: str) -> str:
-    """Return a relative path of plain names."""
-    parts = path.split("/")
-    if (
-        not path
-        or len(path.encode()) > 1024
-        or len(parts) > MAX_DEPTH
-        or any(part in ("", ".", "..") for part in parts)
-    ):
-        raise FileRefused("invalid_path", "a path consists of at most 1024 bytes and 32 names, without . and ..")
-    if any(len(part.encode()) > 255 for part in parts) or not path.isprintable():
-        raise FileRefused("invalid_path", "names in a path have at most 255 bytes and no control characters")
-    return path
 
 
 class Folder:

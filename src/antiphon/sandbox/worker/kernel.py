@@ -26,7 +26,7 @@ from types import CodeType
 from typing import Any
 
 from antiphon.sandbox.worker.frames import Header, pack, receive
-from antiphon.sandbox.worker.namespaces import SKILLS
+from antiphon.sandbox.worker.paths import SKILLS
 
 MAX_FIGURES = 10
 MAX_FIGURE_BYTES = 4 * 1024 * 1024

@@ -23,8 +23,9 @@ from typing import Any
 from antiphon.sandbox.worker import frames, landlock
 from antiphon.sandbox.worker.confinement import Confinement
 from antiphon.sandbox.worker.container import Container
-from antiphon.sandbox.worker.files import FileRefused, remove_tree
+from antiphon.sandbox.worker.files import remove_tree
 from antiphon.sandbox.worker.forking import ALL, StartFailed, ZygoteClient
+from antiphon.sandbox.worker.paths import FileRefused
 
 LEVELS = ("namespaces", "landlock")
 MAX_PIECE = 1024 * 1024

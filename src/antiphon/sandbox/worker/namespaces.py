@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from antiphon.sandbox.worker import syscalls
+from antiphon.sandbox.worker.paths import SKILLS
 from antiphon.sandbox.worker.syscalls import NODEV, NOEXEC, NOSUID, RDONLY
 
 FLAGS = (
@@ -16,7 +17,6 @@ FLAGS = (
     | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWCGROUP
 )  # fmt: skip
 INNER_UID = 1000
-SKILLS = "/home/oai/skills"
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 SHARED_FILES = ("/etc/ld.so.cache", "/etc/localtime")
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")

@@ -19,7 +19,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from msgspec import Struct
 
 from antiphon.errors import InvalidValue
-from antiphon.sandbox.worker.files import FileRefused, check_path
+from antiphon.sandbox.worker.paths import FileRefused, check_path
 
 MAX_ZIP_BYTES: Final = 50 * 1024 * 1024
 MAX_FILES: Final = 500
