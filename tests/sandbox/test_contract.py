@@ -181,14 +181,13 @@ async def test_code_reads_and_runs_skills_and_cannot_change_them(sandbox: Sandbo
     assert (await run_code(sandbox, "open('/home/oai/skills/csv-2/SKILL.md').read()")).stdout == "'later'\n"
 
 
-async def test_skills_count_towards_the_disk_and_their_paths_are_checked(sandbox: Sandbox) -> None:
+async def test_skills_have_the_room_of_a_disk_and_their_paths_are_checked(sandbox: Sandbox) -> None:
     for path in ("../evil", "/evil", "a/../../evil"):
         with pytest.raises(InvalidValue):
             await sandbox.put("c", path, _pieces(b"x"), "skills")
     with pytest.raises(StorageLimitReached):
-        await sandbox.put("c", "big", _pieces(*[bytes(1 << 20)] * 40), "skills")
-    with pytest.raises(StorageLimitReached):
-        await sandbox.put("c", "other", _pieces(*[bytes(1 << 20)] * 40))
+        await sandbox.put("c", "big", _pieces(*[bytes(1 << 20)] * 33), "skills")
+    await sandbox.put("c", "other", _pieces(bytes(1 << 20)))
 
 
 async def test_links_fifos_and_paths_that_leave_the_folder_are_refused(sandbox: Sandbox) -> None:

@@ -155,6 +155,9 @@ async def test_the_code_interpreter_shares_a_container_with_skills(server: ApiSe
     tools = [{"type": "code_interpreter", "container": {"type": "auto"}}, make_tool(make_inline(ZIP))]
     response = await server.create(tools=tools)
     assert response["output"][1]["output"][0]["stdout"] == "SKILL.md\nrun.sh\n"
+    says(server, name="code_interpreter", code=f"open('{PATH}/SKILL.md').read()")
+    response = await server.create(tools=tools, include=["code_interpreter_call.outputs"])
+    assert "Shout STOP." in response["output"][0]["outputs"][0]["logs"]
 
 
 @pytest.mark.shows("E7.3", "E7.4")

@@ -90,6 +90,7 @@ class Container:
         self.data = Folder(spec.data, owner)
         self._temporary = Folder(spec.temporary, owner)
         self.skills = Folder(spec.skills, os.geteuid(), is_shared=True)
+        self.skills_room = spec.disk  # bytes that may still be written there
 
     @property
     def uid(self) -> int | None:
@@ -281,7 +282,7 @@ class Container:
         return "disk" if size > self._spec.disk else ""
 
     def free_bytes(self) -> int:
-        return self._spec.disk - sum(one.survey(self._max_files).size for one in (self.data, self.skills))
+        return self._spec.disk - self.data.survey(self._max_files).size
 
     async def write(self, path: str, offset: int, data: bytes) -> None:
         """Write to a file for the server, maybe while code is running, whose files it is not counted among."""

@@ -150,9 +150,11 @@ class ContainerHost:
 
     async def put(self, request: Answer, payload: bytes) -> Answer:
         container, offset = self.find(request), int(request["offset"])
-        if len(payload) > await asyncio.to_thread(container.free_bytes):
+        is_skill = request.get("folder") == "skills"
+        if len(payload) > (container.skills_room if is_skill else await asyncio.to_thread(container.free_bytes)):
             raise RequestRefused("container_full", "the container's disk is full")
-        if request.get("folder") == "skills":
+        if is_skill:
+            container.skills_room -= len(payload)
             await asyncio.to_thread(container.skills.write, request["path"], offset, payload)
         else:
             await container.write(request["path"], offset, payload)
