@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from pathlib import Path
 from zipfile import ZipFile
 
 import openai
@@ -47,6 +48,19 @@ def test_every_resource_of_skills_works_with_the_sdk(server: ServerProcess) -> N
         with pytest.raises(openai.BadRequestError) as refused:
             skills.create(files=("a.zip", b"PK"))
         assert refused.value.param == "files"
+
+
+@pytest.mark.shows("E7.5")
+def test_a_skill_survives_a_server_that_is_killed_after_its_answer(tmp_path: Path) -> None:
+    flags = ("--engine", "fake", "--store", str(tmp_path / "my.db"))
+    with run_server(*flags) as server, OpenAI(base_url=server.v1, api_key="unused", max_retries=0) as client:
+        kept, deleted = (client.skills.create(files=("a.zip", make_zip())) for _ in range(2))
+        client.skills.delete(deleted.id)
+        server.process.kill()
+        server.process.wait(60)
+    with run_server(*flags) as server, OpenAI(base_url=server.v1, api_key="unused", max_retries=0) as client:
+        assert client.skills.content.retrieve(kept.id).read() == make_zip()
+        assert [one.id for one in client.skills.list()] == [kept.id]
 
 
 @pytest.mark.anyio

@@ -11,9 +11,9 @@ MANIFEST = b"---\nname: island-rescue\ndescription: How to be rescued.\n---\n\nS
 def make_zip(files: dict[str, bytes] | None = None, folder: str = "rescue/", manifest: bytes = MANIFEST) -> bytes:
     """Return a zip file with a manifest and other files in one folder."""
     buffer = BytesIO()
-    with ZipFile(buffer, "w", ZIP_DEFLATED) as archive:
+    with ZipFile(buffer, "w") as archive:
         for path, data in {"SKILL.md": manifest, **(files or {})}.items():
-            archive.writestr(folder + path, data)
+            archive.writestr(ZipInfo(folder + path), data, ZIP_DEFLATED)  # without the time, so that it is always equal
     return buffer.getvalue()
 
 
