@@ -40,7 +40,6 @@ class Skills:
     async def create_version(
         self, tenant: str, skill_id: str, files: Sequence[UploadedFile], make_default: bool
     ) -> wire.SkillVersionObject:
-        await self.find(tenant, skill_id)
         async with AsyncExitStack() as cleanup:
             row = await self._write(files, skill_id, cleanup)
             added = await self._store.add_skill_version(tenant, row, self._quota, make_default)
