@@ -164,6 +164,9 @@ def _file(canaries: CanaryAddresses) -> dict[str, str]:
         "list the sandbox's folder": f"os.listdir({folder!r})",
         "list the containers": f"os.listdir({folder + '/containers'!r})",
         "read another container": f"open({folder + '/containers/1/data/secret'!r}).read()",
+        "write among the skills": "open('/home/oai/skills/x', 'w')",
+        "replace the folder of skills": "os.rename('/home/oai/skills', '/mnt/data/s') or 1",
+        "change the mode of the folder of skills": _MODE,
         "leave by ..": "open('/mnt/data/../../../../../../etc/shadow').read()",
         "make a device": "os.mknod('d', 0o20600, os.makedev(1, 1)) or 1",
         "change the root": "os.chroot('.') or 1",
@@ -173,6 +176,10 @@ def _file(canaries: CanaryAddresses) -> dict[str, str]:
     }
 
 
+_MODE = (
+    "(lambda number: (os.fchmod(number, 0o777), os.fstat(number).st_mode & 0o777 == 0o777 or 1 / 0))"
+    "(os.open('/home/oai/skills', 0))"
+)
 _STACK = (
     "(lambda libc, pipe: [1 for _ in [0] if any(b'DRILL_SECRET' in data for data in"
     " ((libc.write(pipe[1], ctypes.c_void_p(base + 4096 * n), 4096) > 0 and os.read(pipe[0], 4096)) or b''"

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.history.history import make_history
-from antiphon.core.prompt import Json
+from antiphon.core.prompt import ChatPrompt, Json
+from antiphon.core.skills import OfferedSkill
 from antiphon.errors import BadRequest, UnsupportedParameter
 from antiphon.protocol.types.items import InputItem
 from antiphon.render.content import AttachmentLookup, FileAttachment, ImageAttachment
-from antiphon.render.messages import render_chat
+from antiphon.render.messages import RenderedChat, render_chat, show_skills
+from antiphon.render.tools.offered_tools import OfferedTools
 from tests.render.requests import (
     ALL_FEATURES,
     chat_call,
@@ -462,3 +464,41 @@ def test_an_item_without_messages_does_not_change_a_text_conversation(
     declaration = {"type": "additional_tools", "role": "developer", "tools": []}
     alone = render_messages(*items, features=features, instructions=instructions)
     assert alone == render_messages(*items, declaration, features=features, instructions=instructions)
+
+
+def test_skills_are_put_before_the_first_text_of_the_user_and_into_a_message_of_their_own_without_one() -> None:
+    skills = [OfferedSkill("pdf", "Fills in forms.", "/s/pdf-1"), OfferedSkill("csv", "Reads <|im_end|>.", "/s/csv-2")]
+    note = (
+        "Read the file SKILL.md in a skill's folder before you do what the skill is for. Skills:\n"
+        "- pdf (/s/pdf-1): Fills in forms.\n- csv (/s/csv-2): Reads <|im_end|>."
+    )
+    image = {"type": "image_url", "image_url": {"url": "data:", "detail": "auto"}}
+    cases: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]] = [
+        (
+            [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "Hi"},
+                {"role": "user", "content": "x"},
+            ],
+            [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": f"{note}\n\nHi"},
+                {"role": "user", "content": "x"},
+            ],
+        ),
+        (
+            [{"role": "user", "content": [image]}],
+            [{"role": "user", "content": [{"type": "text", "text": note}, image]}],
+        ),
+        (
+            [{"role": "system", "content": "Be brief."}, {"role": "assistant", "content": "Hi"}],
+            [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": note},
+                {"role": "assistant", "content": "Hi"},
+            ],
+        ),
+    ]
+    for messages, expected in cases:
+        chat = RenderedChat(ChatPrompt(messages=tuple(messages)), OfferedTools())
+        assert [*show_skills(chat, skills).prompt.messages] == expected

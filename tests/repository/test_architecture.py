@@ -48,7 +48,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "transport": [{"endpoints", "websocket"}, {"process"}, {"streaming"}, {"middleware"}, {"http"}],
     "service": [
         {"operations"},
-        {"containers", "vector_stores"},
+        {"containers", "skills", "vector_stores"},
         {"responses", "completions", "compact", "tokens", "engine_tasks", "conversations", "files"},
         {"runs"},
         {"planning"},
@@ -122,6 +122,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
                 "multi_match",
                 "prompt",
                 "shell_output",
+                "skills",
                 "stop_strings",
                 "stream_lanes",
                 "truncated_json",
@@ -139,7 +140,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],
     "protocol.types": [
-        {"containers", "files", "vector_stores"},
+        {"containers", "files", "skills", "vector_stores"},
         {"completions", "chat", "legacy_events", "lists"},
         {"events", "tool_events", "request", "conversation", "response"},
         {"items"},

@@ -139,6 +139,57 @@ async def test_files_that_a_call_changes_are_listed(sandbox: Sandbox) -> None:
         await sandbox.remove("c", "out/b")
 
 
+_CHANGES = """
+import os
+folder = '/home/oai/skills/pdf-1'
+def attempt(name, action):
+    try:
+        action()
+    except OSError:
+        return
+    print('possible:', name)
+attempt('write', lambda: open(folder + '/run.sh', 'a').write('x'))
+attempt('truncate', lambda: os.truncate(folder + '/run.sh', 0))
+attempt('create', lambda: open(folder + '/new', 'w'))
+attempt('create beside', lambda: open('/home/oai/skills/new', 'w'))
+attempt('folder', lambda: os.mkdir('/home/oai/skills/other'))
+attempt('unlink', lambda: os.unlink(folder + '/SKILL.md'))
+attempt('rename', lambda: os.rename(folder, '/home/oai/skills/renamed'))
+attempt('move in', lambda: (open('/mnt/data/m', 'w').close(), os.rename('/mnt/data/m', folder + '/m')))
+attempt('move out', lambda: os.rename(folder + '/SKILL.md', '/mnt/data/SKILL.md'))
+attempt('link', lambda: (os.link(folder + '/run.sh', '/mnt/data/l'), open('/mnt/data/l', 'a').write('x')))
+attempt('symlink', lambda: (os.symlink(folder + '/run.sh', '/mnt/data/s'), open('/mnt/data/s', 'a').write('x')))
+attempt('proc', lambda: open(f"/proc/self/fd/{os.open(folder + '/run.sh', os.O_RDONLY)}", 'w'))
+os.chmod(folder + '/run.sh', 0o777) if os.access(folder + '/run.sh', os.W_OK) else None
+attempt('write after chmod', lambda: open(folder + '/run.sh', 'a').write('x'))
+"""
+
+
+async def test_code_reads_and_runs_skills_and_cannot_change_them(sandbox: Sandbox) -> None:
+    await sandbox.put("c", "pdf-1/SKILL.md", _pieces(b"Read ", b"me."), "skills")
+    await sandbox.put("c", "pdf-1/run.sh", _pieces(b"#!/bin/sh\necho ran $1\n"), "skills")
+    assert [file.path for file in await sandbox.list_files("c", "skills")] == ["pdf-1/SKILL.md", "pdf-1/run.sh"]
+    assert await sandbox.list_files("c") == ()
+    path = "/home/oai/skills/pdf-1"
+    assert (await run_code(sandbox, f"open('{path}/SKILL.md').read()")).stdout == "'Read me.'\n"
+    commands = f"ls {path}; cat {path}/SKILL.md; {path}/run.sh 1; cd {path} && ./run.sh 2"
+    record = await run_code(sandbox, make_shell_cell(commands))
+    assert (record.stdout, record.result.changed) == ("SKILL.md\nrun.sh\nRead me.ran 1\nran 2\n", ())
+    assert (await run_code(sandbox, _CHANGES)).stdout == ""
+    assert (await run_code(sandbox, f"open('{path}/run.sh').read()")).stdout == "'#!/bin/sh\\necho ran $1\\n'\n"
+    await sandbox.put("c", "csv-2/SKILL.md", _pieces(b"later"), "skills")  # a running container gets it too
+    assert (await run_code(sandbox, "open('/home/oai/skills/csv-2/SKILL.md').read()")).stdout == "'later'\n"
+
+
+async def test_skills_have_the_room_of_a_disk_and_their_paths_are_checked(sandbox: Sandbox) -> None:
+    for path in ("../evil", "/evil", "a/../../evil"):
+        with pytest.raises(InvalidValue):
+            await sandbox.put("c", path, _pieces(b"x"), "skills")
+    with pytest.raises(StorageLimitReached):
+        await sandbox.put("c", "big", _pieces(*[bytes(1 << 20)] * 33), "skills")
+    await sandbox.put("c", "other", _pieces(bytes(1 << 20)))
+
+
 async def test_links_fifos_and_paths_that_leave_the_folder_are_refused(sandbox: Sandbox) -> None:
     code = "import os\nos.symlink('/etc/passwd', 'link')\nos.symlink('/etc', 'folder')\nos.mkfifo('fifo')"
     assert (await run_code(sandbox, code)).result.outcome == "completed"

@@ -8,6 +8,7 @@ from typing import Any
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from antiphon.service.access.api_keys import issue
 from antiphon.stores.base import PageQuery, RetentionBounds
@@ -28,6 +29,7 @@ from tests.stores.rows import (
     store_conversation,
     store_response,
 )
+from tests.stores.skill_rows import QUOTA, make_skill_version
 from tests.stores.vector_rows import EMBEDDER, attach_file, claim_one, create_vector_store, index_texts
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +44,9 @@ SHORT_SCANS = re.compile(
 
 
 # Lists of a tenant in the order of an index, and sums for its quotas.
-TENANT_SCANS = re.compile(r"conversations_used|vector_files_queue|vector_stores_\w+|files_digest|containers_created")
+TENANT_SCANS = re.compile(
+    r"conversations_used|vector_files_queue|vector_stores_\w+|files_digest|containers_created|skills_created|skill_versions_\w+"
+)
 
 
 @contextmanager
@@ -179,7 +183,23 @@ async def run_container_operations(store: Store, clock: Clock) -> None:
     assert await store.purge_containers(60.0) == 1
 
 
-@pytest.mark.parametrize("run_operations", [run_all_operations, run_vector_operations, run_container_operations])
+async def run_skill_operations(store: Store, clock: Clock) -> None:
+    first, second = make_skill_version(clock), make_skill_version(clock)
+    await store.add_skill(TENANT, first, QUOTA)
+    await store.add_skill_version(TENANT, replace(second, skill=first.skill), QUOTA, True)
+    for query in (PageQuery(), PageQuery(after=first.skill, descending=False)):
+        await store.page_skills(TENANT, query)
+    for query in (PageQuery(), PageQuery(after=first.id, descending=False)):
+        await store.page_skill_versions(TENANT, first.skill, query)
+    await store.skill_version(TENANT, first.skill, "latest")
+    await store.set_default_version(TENANT, first.skill, "1")
+    assert await store.delete_skill_version(TENANT, first.skill, 2) == [second.content]
+    assert await store.delete_skill(TENANT, first.skill) == [first.content]
+
+
+@pytest.mark.parametrize(
+    "run_operations", [run_all_operations, run_vector_operations, run_container_operations, run_skill_operations]
+)
 async def test_no_statement_scans_all_rows(
     run_operations: Callable[[Store, Clock], Awaitable[None]], tmp_path: Path
 ) -> None:

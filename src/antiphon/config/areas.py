@@ -282,7 +282,10 @@ class StorageSettings(Struct, frozen=True, kw_only=True):
         "a folder beside the SQLite file; with PostgreSQL or in memory, the store",
     ] = None
     files_max_entries: Annotated[Count, "Maximum number of files per tenant; more are rejected."] = 100_000
-    files_max_bytes: Annotated[Count, "Maximum number of bytes of all files per tenant.", "100 GiB"] = 100 * 1024**3
+    files_max_bytes: Annotated[Count, "Maximum number of bytes of all files and skills per tenant.", "100 GiB"] = (
+        100 * 1024**3
+    )
+    skills_max_entries: Annotated[Count, "Maximum number of versions of skills per tenant; more are rejected."] = 1000
     live: Annotated[
         Name | None, "Live log, by which processes follow each other's running responses: redis://….", "the store"
     ] = None

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from antiphon.core.code_approvals import is_code_request
 from antiphon.core.history.history import History, ToolCallItem, ToolOutputItem, answered_call_id, is_output
 from antiphon.core.prompt import ChatPrompt, Json
+from antiphon.core.skills import OfferedSkill, describe_skills
 from antiphon.errors import UnsupportedParameter
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import InputImage, InputText, MessagePart, OutputText
@@ -75,6 +76,21 @@ def render_chat(
     if renderer.images_omitted:
         offered = replace(offered, ignored=(*offered.ignored, "input_image"))
     return RenderedChat(prompt, offered)
+
+
+def show_skills(chat: RenderedChat, skills: Sequence[OfferedSkill]) -> RenderedChat:
+    """Put the skills before the text of the first user message: they have no more authority than a user."""
+    messages, note = [*chat.prompt.messages], describe_skills(skills)
+    index = next((n for n, message in enumerate(messages) if message["role"] == "user"), None)
+    if index is None:
+        start = next((n for n, message in enumerate(messages) if not _is_instruction(message)), len(messages))
+        messages.insert(start, {"role": "user", "content": note})
+    else:
+        content = messages[index]["content"]
+        is_text = isinstance(content, str)
+        content = f"{note}\n\n{content}" if is_text else [{"type": "text", "text": note}, *content]
+        messages[index] = {**messages[index], "content": content}
+    return replace(chat, prompt=replace(chat.prompt, messages=(*messages,)))
 
 
 def _render_text_options(text: TextConfig, features: Features) -> str:

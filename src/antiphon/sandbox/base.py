@@ -9,6 +9,7 @@ from antiphon.sandbox.worker.kernel import SHELL_CELL
 
 Outcome = Literal["completed", "raised", "timeout", "interrupted", "killed"]
 StreamName = Literal["stdout", "stderr"]
+FolderName = Literal["data", "skills"]  # /mnt/data, and one that code can read only
 
 
 class ContainerLimits(Struct, frozen=True, kw_only=True):
@@ -94,13 +95,15 @@ class CodeSandbox(Protocol):
     async def interrupt(self, container_id: str) -> None:
         """Interrupt the running call, if any; a kernel that does not stop within two seconds is killed."""
 
-    async def put(self, container_id: str, path: str, pieces: AsyncIterator[bytes]) -> None:
+    async def put(
+        self, container_id: str, path: str, pieces: AsyncIterator[bytes], folder: FolderName = "data"
+    ) -> None:
         """Write a file."""
 
     def get(self, container_id: str, path: str) -> AsyncGenerator[bytes, None]:
         """Return the pieces of a file."""
 
-    async def list_files(self, container_id: str) -> tuple[ContainerFile, ...]:
+    async def list_files(self, container_id: str, folder: FolderName = "data") -> tuple[ContainerFile, ...]:
         """Return the regular files, sorted by path."""
 
     async def remove(self, container_id: str, path: str) -> None:

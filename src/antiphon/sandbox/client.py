@@ -14,6 +14,7 @@ from antiphon.sandbox.base import (
     ContainerFile,
     ContainerLimits,
     Figure,
+    FolderName,
     PrintedText,
     SandboxStatus,
     StreamName,
@@ -68,15 +69,18 @@ class SandboxClient(ABC):
     async def interrupt(self, container_id: str) -> None:
         await (await self.connect(container_id)).request("interrupt", _CONTAINER_SECONDS, id=container_id)
 
-    async def put(self, container_id: str, path: str, pieces: AsyncIterator[bytes]) -> None:
+    async def put(
+        self, container_id: str, path: str, pieces: AsyncIterator[bytes], folder: FolderName = "data"
+    ) -> None:
         connection, offset = await self.connect(container_id), 0
+        arguments = {"id": container_id, "path": path, "folder": folder}
         async for data in pieces:
             for begin in range(0, len(data), _PIECE):
                 piece = data[begin : begin + _PIECE]
-                await connection.request("put", _FILE_SECONDS, piece, id=container_id, path=path, offset=offset)
+                await connection.request("put", _FILE_SECONDS, piece, **arguments, offset=offset)
                 offset += len(piece)
         if offset == 0:
-            await connection.request("put", _FILE_SECONDS, id=container_id, path=path, offset=0)
+            await connection.request("put", _FILE_SECONDS, **arguments, offset=0)
 
     async def get(self, container_id: str, path: str) -> AsyncGenerator[bytes, None]:
         connection, offset = await self.connect(container_id), 0
@@ -88,8 +92,9 @@ class SandboxClient(ABC):
             if not data or offset >= header["size"]:
                 return
 
-    async def list_files(self, container_id: str) -> tuple[ContainerFile, ...]:
-        header, _ = await (await self.connect(container_id)).request("list", _FILE_SECONDS, id=container_id)
+    async def list_files(self, container_id: str, folder: FolderName = "data") -> tuple[ContainerFile, ...]:
+        connection = await self.connect(container_id)
+        header, _ = await connection.request("list", _FILE_SECONDS, id=container_id, folder=folder)
         return msgspec.convert(header["files"], tuple[ContainerFile, ...])
 
     async def remove(self, container_id: str, path: str) -> None:

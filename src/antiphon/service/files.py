@@ -15,7 +15,7 @@ from antiphon.errors import BodyTooLarge, InvalidValue, NotFound
 from antiphon.ids import new_dashed_id, new_id, quote_id
 from antiphon.protocol.types import files as wire
 from antiphon.service.persistence.stored_responses import check_store_enabled
-from antiphon.stores.base import FileQuota, FileRow, UploadRow
+from antiphon.stores.base import FileQuota, FileRow, SkillVersionRow, UploadRow
 from antiphon.stores.contents.base import ContentStore
 from antiphon.stores.sql.store import Store
 
@@ -38,12 +38,19 @@ class Files:
         self._quota = quota
         self._store_enabled = store_enabled
 
+    def check_enabled(self) -> None:
+        check_store_enabled(self._store_enabled)
+
     async def write(self, pieces: AsyncIterator[bytes], max_bytes: int) -> StoredContent:
         """Write content while it arrives. Raises BodyTooLarge above `max_bytes`."""
         check_store_enabled(self._store_enabled)
         key, meter = new_dashed_id("file"), ContentMeter(pieces, max_bytes)
         await self._contents.write(key, meter.measure())
         return StoredContent(key, meter.size, meter.sha256.digest())
+
+    async def delete_contents(self, keys: Sequence[str]) -> None:
+        """Delete content to which no row refers any more."""
+        await self._contents.delete(keys)
 
     async def discard(self, content: StoredContent) -> None:
         """Delete content to which no row will refer."""
@@ -74,7 +81,7 @@ class Files:
             raise _unknown_error(file_id)
         return row
 
-    def read(self, row: FileRow, start: int, end: int) -> AsyncGenerator[bytes, None]:
+    def read(self, row: FileRow | SkillVersionRow, start: int, end: int) -> AsyncGenerator[bytes, None]:
         """Yield a range of the content of a file, in pieces."""
         return self._contents.read(row.content, start, end)
 

@@ -166,6 +166,7 @@ class ContainerRow(Struct, frozen=True, kw_only=True):
     expires: float
     sandbox: str  # name of the sandbox that has it
     state: ContainerState = "starting"  # ended: it has expired, or was lost with its sandbox
+    skills: str = "[]"  # those that it was made with, as JSON
 
 
 class ContainerFileRow(Struct, frozen=True, kw_only=True):
@@ -176,6 +177,31 @@ class ContainerFileRow(Struct, frozen=True, kw_only=True):
     size: int  # in bytes
     path: str  # below /mnt/data
     source: str  # user or assistant
+
+
+class SkillRow(Struct, frozen=True, kw_only=True):
+    """A skill, with its columns in the order in which they are selected."""
+
+    id: str
+    created: float
+    name: str
+    description: str
+    default_version: int
+    latest_version: int
+
+
+class SkillVersionRow(Struct, frozen=True, kw_only=True):
+    """A version of a skill, with its columns in the order in which they are selected."""
+
+    id: str
+    skill: str  # id of the skill
+    created: float
+    version: int = 0  # set by the store
+    name: str
+    description: str
+    size: int  # in bytes, of the zip file
+    digest: bytes  # SHA-256 of the zip file
+    content: str  # key of the zip file in the content store
 
 
 class FileQuota(Struct, frozen=True):

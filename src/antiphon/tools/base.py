@@ -16,6 +16,7 @@ from msgspec import Struct
 from antiphon.config import Config
 from antiphon.core.deltas import Delta, ServerItem, StartedItem, ToolOutputContent
 from antiphon.core.file_search import SearchHit, SearchRequest
+from antiphon.core.skills import OfferedSkill
 from antiphon.egress import EgressClient
 from antiphon.protocol.types.items import InputItem, OutputItem
 from antiphon.protocol.types.tools import AutoContainer, FunctionTool
@@ -67,11 +68,19 @@ class CodeContainers(Protocol):
         """Return the id of the container that a declaration means, which is in use from now on.
 
         That is the container that it names. If it names none, it is the first of `previous`, the containers of earlier
-        calls, that is alive and has the memory that is wanted, or None. The files of the declaration are in it.
+        calls, that is alive and has the memory that is wanted, or None. The files and skills of the
+        declaration are in it.
+        """
+
+    async def find_skills(
+        self, tenant: str, wanted: str | AutoContainer, param: str
+    ) -> tuple[str | AutoContainer, Sequence[OfferedSkill]]:
+        """Return the skills of a declaration, or of the container that it names, and the declaration with the versions
+        that it means now. Raises InvalidValue for one that does not exist.
         """
 
     async def make(self, tenant: str, wanted: AutoContainer, container_id: str, param: str) -> None:
-        """Make a container with the files of the declaration, under a new id."""
+        """Make a container with the files and skills of the declaration, under a new id."""
 
     def run(
         self, tenant: str, container_id: str, code: str, seconds: float | None = None

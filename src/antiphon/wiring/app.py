@@ -28,6 +28,7 @@ from antiphon.transport.endpoints.engine_tasks import EngineTasksEndpoint
 from antiphon.transport.endpoints.files import FilesEndpoint
 from antiphon.transport.endpoints.openapi import DocsEndpoint
 from antiphon.transport.endpoints.responses import ResponsesEndpoint
+from antiphon.transport.endpoints.skills import SkillsEndpoint
 from antiphon.transport.endpoints.stored_responses import StoredResponsesEndpoint
 from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.endpoints.vector_store_files import StoreFilesEndpoint
@@ -133,6 +134,7 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
         VectorStoresEndpoint(components.vector_stores, limits),
         StoreFilesEndpoint(components.store_files, limits),
         ContainersEndpoint(components.containers, limits),
+        SkillsEndpoint(components.skills, limits),
         CapabilitiesEndpoint(components.models, components.toolkit, components.request_policy.compat),
     )
     return [*routes, *engine_tasks.passthrough_routes()]

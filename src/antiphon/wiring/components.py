@@ -40,6 +40,7 @@ from antiphon.service.responses import Responses
 from antiphon.service.runs.active_runs import record_run
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
+from antiphon.service.skills.skills import Skills
 from antiphon.service.tokens import InputTokenCounter, Tokenization
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
@@ -107,6 +108,7 @@ class ServerComponents:
         storage = config.storage
         quota = FileQuota(storage.files_max_entries, storage.files_max_bytes)
         self.files = Files(store, self.contents, quota, not storage.disable_store)
+        self.skills = Skills(store, self.files, FileQuota(storage.skills_max_entries, storage.files_max_bytes))
         self.engine_tasks = EngineTasks(self.models, config.inference.run_timeout)
         self._build_vector_search(config)
         self._build_containers(config)
@@ -120,7 +122,7 @@ class ServerComponents:
         runner = self.code_runner if self.live_containers.is_enabled else None
         services = ToolServices(config=config, egress=self.egress, search=search, containers=runner)
         approves_code = config.tools.code_require_approval == "always"
-        self.toolkit = Toolkit(mcp, built_in_tools(services), approvals, self.tool_outputs, approves_code)
+        self.toolkit = Toolkit(mcp, built_in_tools(services), approvals, self.tool_outputs, approves_code, runner)
         settings = _planner_settings(config, self.request_policy, self.observability.tracer_factory)
         planner = Planner(self.models, self.history, settings, attachments, self.keyring, self.toolkit)
         self.writer = ResponseWriter(store, live, config.storage, self.history.remember, self.rate_limits)

@@ -71,7 +71,7 @@ async def test_containers_are_listed_page_by_page_in_both_directions_and_by_name
             "unsupported_parameter",
             "network_policy",
         ),
-        ({"skills": [{"type": "skill_reference", "skill_id": "skill_1"}]}, "unsupported_parameter", "skills"),
+        ({"skills": [{"type": "skill_reference", "skill_id": "skill_1"}]}, "invalid_value", "skills[0]"),
         ({"file_ids": ["file-1"]}, "invalid_value", "file_ids[0]"),
     ],
 )

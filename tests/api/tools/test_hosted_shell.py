@@ -173,8 +173,8 @@ async def test_an_environment_that_cannot_be_had_is_rejected_by_name(server: Api
         ({"type": "container_auto", "network_policy": policy}, "network_policy", "unsupported_parameter"),
         (
             {"type": "container_auto", "skills": [{"type": "skill_reference", "skill_id": "s"}]},
-            "skills",
-            "unsupported_parameter",
+            "skills[0]",
+            "invalid_value",
         ),
     ]
     for environment, param, code in cases:

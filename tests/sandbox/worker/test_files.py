@@ -1,4 +1,4 @@
-"""Reading, writing and deleting in a folder that belongs to hostile code."""
+"""Reading, writing and deleting in a folder that belongs to hostile code. Covers `sandbox/worker/paths.py`."""
 
 import os
 import socket
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.sandbox.worker.files import FileRefused, Folder, check_path, remove_tree
+from antiphon.sandbox.worker.files import Folder, remove_tree
+from antiphon.sandbox.worker.paths import FileRefused, check_path
 
 
 @pytest.fixture

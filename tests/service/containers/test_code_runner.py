@@ -5,19 +5,27 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from antiphon.errors import ContainerExpired, InvalidValue, UnknownContainer, UnsupportedParameter
+from antiphon.errors import ContainerExpired, InvalidValue, Unavailable, UnknownContainer, UnsupportedParameter
 from antiphon.ids import new_id
 from antiphon.protocol.types.containers import CreateContainer
 from antiphon.protocol.types.files import FileFields
-from antiphon.protocol.types.tools import AutoContainer, NetworkAllowlist, NetworkDisabled
+from antiphon.protocol.types.tools import (
+    AutoContainer,
+    ContainerAuto,
+    NetworkAllowlist,
+    NetworkDisabled,
+    SkillReference,
+)
 from antiphon.sandbox.base import CodeEvent, CodeResult, Figure, PrintedText
 from antiphon.service.containers.code_runner import CodeRunner
 from antiphon.service.containers.live_containers import LiveContainers
 from antiphon.service.files import Files
-from antiphon.stores.base import PageQuery
+from antiphon.service.skills.skills import Skills
+from antiphon.stores.base import FileQuota, PageQuery
 from antiphon.stores.sql.store import Store
 from antiphon.tools.base import WrittenFile
 from tests.stores.rows import TENANT, Clock
+from tests.support.skill_zips import make_zip
 
 pytestmark = pytest.mark.anyio
 AUTO = AutoContainer()
@@ -174,3 +182,57 @@ async def test_a_running_call_keeps_its_container_alive_and_ends_with_a_use(
         pass
     [ended] = (await live.store.page_containers(TENANT, QUERY)).rows
     assert (ended.last_active, ended.expires) == (clock.now, clock.now + 1200)
+
+
+@pytest.mark.shows("E7.7")
+async def test_a_declaration_is_bound_to_the_versions_that_it_means(
+    runner: CodeRunner, live: LiveContainers, files: Files, store: Store
+) -> None:
+    skills = Skills(store, files, FileQuota(10, 10_000))
+    skill = await skills.create(TENANT, [("a.zip", make_zip())])
+    wanted = ContainerAuto(skills=[SkillReference(skill_id=skill.id)])
+    bound, (offered,) = await runner.find_skills(TENANT, wanted, PARAM)
+    assert bound == ContainerAuto(skills=[SkillReference(skill_id=skill.id, version="1")])
+    await skills.create_version(TENANT, skill.id, [("b.zip", make_zip({"new": b""}))], make_default=True)
+    container_id = await resolve(runner, bound, [])
+    folder = offered.path.rpartition("/")[2]
+    assert [file.path for file in await live.sandbox.list_files(container_id, "skills")] == [f"{folder}/SKILL.md"]
+    assert await runner.find_skills(TENANT, container_id, PARAM) == (container_id, [offered])
+    assert await runner.find_skills("other", container_id, PARAM) == (container_id, [])
+    assert await resolve(runner, wanted, [container_id]) == container_id  # the version that is the default now
+    assert len(await live.sandbox.list_files(container_id, "skills")) == 3
+
+
+@pytest.mark.shows("E7.6")
+async def test_a_skill_that_was_not_unpacked_to_its_end_is_unpacked_again(
+    runner: CodeRunner, live: LiveContainers, files: Files, store: Store
+) -> None:
+    skills = Skills(store, files, FileQuota(10, 10_000))
+    skill = await skills.create(TENANT, [("a.zip", make_zip({"a": b"whole"}))])
+    wanted = ContainerAuto(skills=[SkillReference(skill_id=skill.id)])
+    _, (offered,) = await runner.find_skills(TENANT, wanted, PARAM)
+    container_id = await resolve(runner, AUTO, [])
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"who"
+
+    await live.sandbox.put(container_id, f"{offered.path.rpartition('/')[2]}/a", pieces(), "skills")
+    assert await resolve(runner, wanted, [container_id]) == container_id
+    events = await run(runner, container_id, f"open('{offered.path}/a').read()")
+    assert [event.text for event in events if isinstance(event, PrintedText)] == ["'whole'\n"]
+
+
+async def test_a_container_that_cannot_hold_its_skills_is_not_made(
+    runner: CodeRunner, live: LiveContainers, files: Files, store: Store
+) -> None:
+    skills = Skills(store, files, FileQuota(10, 10_000))
+    skill = await skills.create(TENANT, [("a.zip", make_zip())])
+    found = await live.skills.find(TENANT, [SkillReference(skill_id=skill.id)], "skills")
+    await skills.delete(TENANT, skill.id)  # after it was found
+    row = await live.create(TENANT, CreateContainer(name="box"))
+    with pytest.raises(Unavailable):
+        await live.add_skills(TENANT, row, found)
+    with pytest.raises(InvalidValue) as refused:
+        await runner.make(TENANT, ContainerAuto(skills=[SkillReference(skill_id=skill.id)]), new_id("cntr"), PARAM)
+    assert refused.value.param == f"{PARAM}.skills[0]"
+    assert len((await store.page_containers(TENANT, QUERY)).rows) == 1

@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from antiphon.config import Config
+from antiphon.core.skills import OfferedSkill
 from antiphon.errors import ContainerExpired, SandboxUnavailable, UnknownContainer
 from antiphon.protocol.types.tools import AutoContainer
 from antiphon.sandbox.base import CodeEvent, CodeResult, Figure
@@ -62,6 +63,11 @@ class LocalContainers:
             return self._find(tenant, wanted, param)
         alive = [one for one in previous if self.tenants.get(one) == tenant and one not in self.expired]
         return alive[0] if alive else None
+
+    async def find_skills(
+        self, tenant: str, wanted: str | AutoContainer, param: str
+    ) -> tuple[str | AutoContainer, Sequence[OfferedSkill]]:
+        return wanted, ()
 
     async def make(self, tenant: str, wanted: AutoContainer, container_id: str, param: str) -> None:
         await self.add(tenant, container_id)

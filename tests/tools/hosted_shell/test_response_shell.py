@@ -27,6 +27,7 @@ from antiphon.protocol.types.tools import (
     ContainerReference,
     NetworkDisabled,
     ShellTool,
+    SkillReference,
 )
 from antiphon.sandbox.base import CodeResult
 from antiphon.tools.base import ModelToolCall, ToolResult
@@ -208,19 +209,19 @@ async def test_files_are_cited_and_restored_by_another_server(containers: LocalC
     assert late.make_rewriter(True) is None
 
 
-async def test_skills_and_unknown_containers_are_rejected_by_name(containers: LocalContainers) -> None:
+async def test_skills_of_items_and_unknown_containers_are_rejected_by_name(containers: LocalContainers) -> None:
     with pytest.raises(UnsupportedParameter) as skills:
-        await prepare(begin(containers, ContainerAuto(skills=[{"type": "skill_reference", "skill_id": "skill_1"}])))
-    assert skills.value.param == "tools[2].environment.skills"
+        await begin(containers, ContainerAuto(skills=[SkillReference(skill_id="skill_1")])).prepare("input", [])
+    assert skills.value.param == "input.environment.skills"
     with pytest.raises(DeclaredContainerUnknown) as unknown:
         await prepare(begin(containers, ContainerReference(container_id="cntr_9")))
     assert unknown.value.param == "tools[2].environment.container_id"
     assert not containers.tenants
 
 
-# For each field of the openai package a declaration, and what the containers are asked for; None: it is rejected.
+# For each field of the openai package a declaration, and what the containers are asked for.
 AUTO = {"type": "container_auto"}
-FIELDS: dict[str, tuple[dict[str, Any], str | AutoContainer | None]] = {
+FIELDS: dict[str, tuple[dict[str, Any], str | AutoContainer]] = {
     "type": ({"environment": AUTO}, ContainerAuto()),
     "allowed_callers": ({"environment": AUTO, "allowed_callers": ["direct"]}, ContainerAuto()),
     "environment": ({"environment": AUTO}, ContainerAuto()),
@@ -232,25 +233,23 @@ FIELDS: dict[str, tuple[dict[str, Any], str | AutoContainer | None]] = {
         {"environment": {**AUTO, "network_policy": {"type": "disabled"}}},
         ContainerAuto(network_policy=NetworkDisabled()),
     ),
-    "environment.skills": ({"environment": {**AUTO, "skills": [{"type": "inline"}]}}, None),
+    "environment.skills": (
+        {"environment": {**AUTO, "skills": [{"type": "skill_reference", "skill_id": "skill_1", "version": 2}]}},
+        ContainerAuto(skills=[SkillReference(skill_id="skill_1", version=2)]),
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FIELDS)
-async def test_every_field_reaches_the_containers_or_is_rejected(containers: LocalContainers, name: str) -> None:
+async def test_every_field_reaches_the_containers(containers: LocalContainers, name: str) -> None:
     await containers.add()
     fields, wanted = FIELDS[name]
     (declared,) = decode_fields(tools=[{"type": "shell", **fields}]).tools
     assert isinstance(declared, ShellTool)
     assert declared.is_hosted
     tool = make_shell(containers).begin(declared, "tenant", frozenset())
-    if wanted is None:
-        with pytest.raises(UnsupportedParameter) as refused:
-            await prepare(tool)
-        assert refused.value.param == f"tools[2].{name}"
-    else:
-        await prepare(tool)
-        assert containers.wanted == [wanted]
+    await prepare(tool)
+    assert containers.wanted == [wanted]
 
 
 @pytest.mark.parametrize(

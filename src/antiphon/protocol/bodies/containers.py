@@ -1,6 +1,6 @@
 """Bodies of the containers API."""
 
-from antiphon.errors import UnsupportedParameter, invalid_value
+from antiphon.errors import invalid_value
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
 from antiphon.protocol.types.containers import AddContainerFile, CreateContainer
@@ -13,8 +13,6 @@ def decode_container(body: bytes, limits: Limits) -> tuple[CreateContainer, list
     request, ignored = _create_decoder.convert(decode_object(body, limits), len(body), limits)
     if not 0 < len(request.name) <= limits.id_length or "\0" in request.name:  # PostgreSQL rejects NUL in text
         raise invalid_value("name", f"it has 1 to {limits.id_length} characters, without NUL")
-    if request.skills:
-        raise UnsupportedParameter("'skills' are not supported: this server has none.", param="skills")
     return request, ignored
 
 

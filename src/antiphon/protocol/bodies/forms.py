@@ -38,13 +38,13 @@ FormEvent = PartHead | bytes | Literal[_PartEnd.PART_END]
 class FormParser:
     """Parses one form. Raises InvalidValue for a body that is not a form."""
 
-    def __init__(self, media_type: bytes) -> None:
+    def __init__(self, media_type: bytes, max_parts: int = MAX_PARTS) -> None:
         _, parameters = parse_options_header(media_type)
         boundary = parameters.get(b"boundary", b"")
         if not _BOUNDARY.fullmatch(boundary):
             raise InvalidValue("The Content-Type of a form has a boundary of 1 to 70 characters.")
         self._events: list[FormEvent] = []
-        self._part_count = 0
+        self._part_count, self._max_parts = 0, max_parts
         self._header_name = self._header_value = b""
         self._disposition = b""
         self.ended = False
@@ -79,8 +79,8 @@ class FormParser:
     def _on_part_begin(self) -> None:
         self._part_count += 1
         self._disposition = b""
-        if self._part_count > MAX_PARTS:
-            raise InvalidValue(f"A form has at most {MAX_PARTS} fields.")
+        if self._part_count > self._max_parts:
+            raise InvalidValue(f"A form has at most {self._max_parts} fields.")
 
     def _on_header_name(self, data: bytes, start: int, end: int) -> None:
         self._header_name += data[start:end]

@@ -1,11 +1,11 @@
 """Containers in which code runs, and their files."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from antiphon.protocol.types.lists import ListPage, ListQuery
-from antiphon.protocol.types.tools import Memory, NetworkDisabled, NetworkPolicy
+from antiphon.protocol.types.tools import ContainerSkills, Memory, NetworkDisabled, NetworkPolicy
 
 
 class ContainerExpiry(Struct, frozen=True, kw_only=True):
@@ -19,7 +19,7 @@ class CreateContainer(Struct, frozen=True, kw_only=True):
     file_ids: Annotated[list[str], Meta(max_length=100)] = []
     memory_limit: Memory = "1g"
     network_policy: NetworkPolicy | None = None
-    skills: list[dict[str, Any]] = []
+    skills: ContainerSkills = []
 
 
 class ContainerObject(Struct, kw_only=True):

@@ -47,6 +47,26 @@ NetworkPolicy = NetworkDisabled | NetworkAllowlist
 Memory = Literal["1g", "4g", "16g", "64g"]
 
 
+class SkillReference(Tagged, tag="skill_reference", kw_only=True):
+    skill_id: str
+    version: str | int | UnsetType = UNSET  # a number or "latest"; the default version if it is not set
+
+
+class SkillSource(Tagged, tag="base64", kw_only=True):
+    media_type: Literal["application/zip"]
+    data: str
+
+
+class InlineSkill(Tagged, tag="inline", kw_only=True):
+    name: str
+    description: str
+    source: SkillSource
+
+
+ContainerSkill = SkillReference | InlineSkill
+ContainerSkills = Annotated[list[ContainerSkill], Meta(max_length=20)]
+
+
 class AutoContainer(Tagged, tag="auto", kw_only=True):
     file_ids: Annotated[list[str], Meta(max_length=100)] | UnsetType = UNSET
     memory_limit: Memory | UnsetType = UNSET
@@ -54,7 +74,7 @@ class AutoContainer(Tagged, tag="auto", kw_only=True):
 
 
 class ContainerAuto(AutoContainer, tag="container_auto", kw_only=True):
-    skills: list[dict[str, Any]] | UnsetType = UNSET
+    skills: ContainerSkills | UnsetType = UNSET
 
 
 class LocalEnvironment(Tagged, tag="local", kw_only=True):

@@ -16,6 +16,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from antiphon.core.prompt import Json
+from antiphon.core.skills import OfferedSkill, describe_skills
 from antiphon.protocol.types import tools as wire
 
 SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH = "shell", "local_shell", "apply_patch", "tool_search"
@@ -49,7 +50,6 @@ _DIFF_DESCRIPTION: Final = (
 )
 _TOOL_SEARCH_DESCRIPTION: Final = "Finds more tools by what they do. Those that are found can be called afterwards."
 _SEARCHABLE_HEADING: Final = "What can be found:"
-_SKILLS_HEADING: Final = "Read the file SKILL.md in a skill's folder before you do what the skill is for. Skills:"
 
 _TEXT_LIST: Final[Json] = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 
@@ -193,12 +193,9 @@ def _render_skills(environment: object) -> str:
     skills = environment.skills if isinstance(environment, wire.LocalEnvironment) else UNSET
     if skills is UNSET or not skills:
         return ""
-    entries = [
-        [_first_line(str(skill.get(field, ""))) for field in ("name", "path", "description")] for skill in skills
-    ]
-    return "\n".join(
-        ["", "", _SKILLS_HEADING, *[f"- {name} ({path}): {description}" for name, path, description in entries]]
-    )
+    fields = OfferedSkill.__struct_fields__
+    entries = [[_first_line(str(skill.get(field, ""))) for field in fields] for skill in skills]
+    return "\n\n" + describe_skills(OfferedSkill(*entry) for entry in entries)
 
 
 def _first_line(text: str) -> str:

@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass
 
 from antiphon.sandbox.worker import landlock, namespaces, seccomp, syscalls
+from antiphon.sandbox.worker.paths import SKILLS
 
 _OPEN_FILES = 256
 _PROCESS_SHARE = 7 / 8  # of the memory limit: one process gets a MemoryError before the watchdog kills all
@@ -19,6 +20,7 @@ class Confinement:
     root: str  # an empty folder
     data: str
     temporary: str
+    skills: str  # which code can read only
     uid: int | None  # a user for this container alone; None: the user of the sandbox process
     memory: int
     disk: int
@@ -33,6 +35,10 @@ class Confinement:
     def temporary_path(self) -> str:
         return "/tmp" if self.namespaces else self.temporary
 
+    @property
+    def skills_path(self) -> str:
+        return SKILLS if self.namespaces else self.skills
+
 
 def confine(spec: Confinement, readable: list[str]) -> None:
     """Confine this process, which has one thread. Raises OSError if the kernel refuses any of it."""
@@ -45,7 +51,7 @@ def confine(spec: Confinement, readable: list[str]) -> None:
     _limit_resources(spec)
     writable = [spec.data_path, spec.temporary_path, *(["/dev/shm"] if spec.namespaces else [])]
     # In namespaces, "/" is the container's own root.
-    visible = ["/"] if spec.namespaces else [*readable, *namespaces.SHARED_FILES]
+    visible = ["/"] if spec.namespaces else [*readable, spec.skills, *namespaces.SHARED_FILES]
     landlock.restrict(visible, writable, namespaces.DEVICES, deny_tcp=not spec.namespaces)
     scoped = landlock.find_version() >= landlock.SIGNAL_VERSION
     seccomp.install(seccomp.assemble(spec.namespaces, scoped, shared_user=spec.uid is None))

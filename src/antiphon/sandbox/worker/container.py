@@ -17,7 +17,7 @@ from typing import Any
 
 from antiphon.sandbox.worker import frames, processes
 from antiphon.sandbox.worker.confinement import Confinement
-from antiphon.sandbox.worker.files import Folder, Stamp, remove_tree
+from antiphon.sandbox.worker.files import SHARED_MODE, Folder, Stamp, remove_tree
 from antiphon.sandbox.worker.forking import StartFailed, ZygoteClient
 from antiphon.sandbox.worker.kernel import MAX_FIGURES, SHELL_CELL
 
@@ -89,6 +89,8 @@ class Container:
         owner = os.geteuid() if spec.uid is None else spec.uid
         self.data = Folder(spec.data, owner)
         self._temporary = Folder(spec.temporary, owner)
+        self.skills = Folder(spec.skills, os.geteuid(), is_shared=True)
+        self.skills_room = spec.disk  # bytes that may still be written there
 
     @property
     def uid(self) -> int | None:
@@ -243,6 +245,7 @@ class Container:
                 self._close_kernel()
             self.data.close()
             self._temporary.close()
+            self.skills.close()
             await asyncio.to_thread(remove_tree, self._folder)
 
     def end(self, code: int) -> None:
@@ -371,8 +374,9 @@ async def _read_ready(kernel: KernelProcess) -> str:
 
 
 def _make_folders(folder: str, spec: Confinement) -> None:
-    for path in (folder, spec.root, spec.data, spec.temporary):
+    for path in (folder, spec.root, spec.data, spec.temporary, spec.skills):
         os.mkdir(path, 0o700)
+    os.chmod(spec.skills, SHARED_MODE)
     if spec.uid is not None:
         for path in (folder, spec.data, spec.temporary):
             os.chown(path, spec.uid, spec.uid)

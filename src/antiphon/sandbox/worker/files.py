@@ -11,9 +11,10 @@ from contextlib import suppress
 from errno import ELOOP, ENXIO, EXDEV
 from typing import NamedTuple
 
+from antiphon.sandbox.worker.paths import MAX_DEPTH, FileRefused, check_path
 from antiphon.sandbox.worker.syscalls import open_inside
 
-MAX_DEPTH = 32
+SHARED_MODE = 0o755  # of files and folders that the user of a container reads and does not own
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _FOLDER_BYTES = 4096  # of an entry, for the sum: empty files fill a disk too
 
@@ -35,34 +36,13 @@ class Survey(NamedTuple):
     too_deep: bool
 
 
-class FileRefused(Exception):
-    """The path is not valid, or there is no regular file. `code` is part of the protocol."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def check_path(path: str) -> str:
-    """Return a relative path of plain names."""
-    parts = path.split("/")
-    if (
-        not path
-        or len(path.encode()) > 1024
-        or len(parts) > MAX_DEPTH
-        or any(part in ("", ".", "..") for part in parts)
-    ):
-        raise FileRefused("invalid_path", "a path consists of at most 1024 bytes and 32 names, without . and ..")
-    if any(len(part.encode()) > 255 for part in parts) or not path.isprintable():
-        raise FileRefused("invalid_path", "names in a path have at most 255 bytes and no control characters")
-    return path
-
-
 class Folder:
     """A folder of a container, held open."""
 
-    def __init__(self, path: str, uid: int) -> None:
+    def __init__(self, path: str, uid: int, is_shared: bool = False) -> None:
+        """`is_shared`: all users may read and execute what is written."""
         self._uid = uid
+        self._is_shared = is_shared
         self.number = os.open(path, _FOLDER | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def close(self) -> None:
@@ -89,6 +69,8 @@ class Folder:
         try:
             if os.geteuid() == 0:
                 os.fchown(number, self._uid, self._uid)
+            if self._is_shared:
+                os.fchmod(number, SHARED_MODE)
             written = 0
             while written < len(data):
                 written += os.pwrite(number, data[written:], offset + written)
@@ -136,6 +118,8 @@ class Folder:
                     os.mkdir(name, 0o700, dir_fd=parent)
                     if os.geteuid() == 0:
                         os.chown(name, self._uid, self._uid, dir_fd=parent, follow_symlinks=False)
+                    if self._is_shared:
+                        os.chmod(name, SHARED_MODE, dir_fd=parent)
             finally:
                 os.close(parent)
 

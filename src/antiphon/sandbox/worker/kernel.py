@@ -26,6 +26,7 @@ from types import CodeType
 from typing import Any
 
 from antiphon.sandbox.worker.frames import Header, pack, receive
+from antiphon.sandbox.worker.paths import SKILLS
 
 MAX_FIGURES = 10
 MAX_FIGURE_BYTES = 4 * 1024 * 1024
@@ -49,9 +50,11 @@ def load_plotting() -> None:
 class Kernel:
     """The state of one container: its variables, and the number of its calls."""
 
-    def __init__(self, channel: socket.socket, data: str, temporary: str) -> None:
+    def __init__(self, channel: socket.socket, data: str, temporary: str, skills: str) -> None:
         self._channel = channel
         self._data = data
+        # Without a mount namespace, folders have other paths than code expects.
+        self._paths = {_DATA: data, SKILLS: skills} if data != _DATA else {}
         self._count = 0
         self._figures = 0
         self._exit_code: int | None = None  # of the last command
@@ -97,13 +100,13 @@ class Kernel:
 
     def _execute(self, code: str) -> None:
         if code.startswith(SHELL_CELL):
-            self._exit_code = _run_command(code.removeprefix(SHELL_CELL), self._data)
+            self._exit_code = _run_command(code.removeprefix(SHELL_CELL), self._data, self._paths)
             return
         name = f"<cell {self._count}>"
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
         tree = ast.parse(code, name)
-        if self._data != _DATA:
-            tree = ast.fix_missing_locations(_DataPaths(self._data).visit(tree))
+        if self._paths:
+            tree = ast.fix_missing_locations(_FolderPaths(self._paths).visit(tree))
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         self._evaluate(compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
         if isinstance(last, ast.Expr):
@@ -139,26 +142,27 @@ class Kernel:
         self._send_figures()
 
 
-class _DataPaths(ast.NodeTransformer):
-    """Replaces /mnt/data at the beginning of strings: without a mount namespace that folder has another path."""
+class _FolderPaths(ast.NodeTransformer):
+    """Replaces the paths of folders at the beginning of strings."""
 
-    def __init__(self, data: str) -> None:
-        self._path = data
+    def __init__(self, paths: dict[str, str]) -> None:
+        self._paths = paths
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         value = node.value
-        if isinstance(value, str) and (value == _DATA or value.startswith(f"{_DATA}/")):
-            node.value = self._path + value.removeprefix(_DATA)
+        for path, actual in self._paths.items():
+            if isinstance(value, str) and (value == path or value.startswith(f"{path}/")):
+                node.value = actual + value.removeprefix(path)
         return node
 
 
-def _run_command(command: str, data: str) -> int:
+def _run_command(command: str, data: str, paths: dict[str, str]) -> int:
     """Run a command in a shell of its own, which has the output of this process, and return its exit code.
 
     Processes that it leaves in the background are not waited for.
     """
-    if data != _DATA:
-        command = re.sub(rf"{_DATA}(?![\w.-])", lambda _: data, command)
+    for path, actual in paths.items():
+        command = actual.join(re.split(rf"{path}(?![\w.-])", command))
     shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
     _flush()
     code = subprocess.Popen([shell, "-c", command], stdin=subprocess.DEVNULL, cwd=data).wait()

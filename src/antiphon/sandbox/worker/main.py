@@ -23,8 +23,9 @@ from typing import Any
 from antiphon.sandbox.worker import frames, landlock
 from antiphon.sandbox.worker.confinement import Confinement
 from antiphon.sandbox.worker.container import Container
-from antiphon.sandbox.worker.files import FileRefused, remove_tree
+from antiphon.sandbox.worker.files import remove_tree
 from antiphon.sandbox.worker.forking import ALL, StartFailed, ZygoteClient
+from antiphon.sandbox.worker.paths import FileRefused
 
 LEVELS = ("namespaces", "landlock")
 MAX_PIECE = 1024 * 1024
@@ -127,8 +128,8 @@ class ContainerHost:
             uid = next(number for number in free if number not in used)
         spec = Confinement(
             namespaces=self.level == "namespaces", root=f"{folder}/root", data=f"{folder}/data",
-            temporary=f"{folder}/tmp", uid=uid, memory=int(request["memory"]), disk=int(request["disk"]),
-            processes=int(request["processes"]),
+            temporary=f"{folder}/tmp", skills=f"{folder}/skills", uid=uid, memory=int(request["memory"]),
+            disk=int(request["disk"]), processes=int(request["processes"]),
         )  # fmt: skip
         return Container(folder, spec, int(request["files"]), self._zygote)
 
@@ -149,9 +150,14 @@ class ContainerHost:
 
     async def put(self, request: Answer, payload: bytes) -> Answer:
         container, offset = self.find(request), int(request["offset"])
-        if len(payload) > await asyncio.to_thread(container.free_bytes):
+        is_skill = request.get("folder") == "skills"
+        if len(payload) > (container.skills_room if is_skill else await asyncio.to_thread(container.free_bytes)):
             raise RequestRefused("container_full", "the container's disk is full")
-        await container.write(request["path"], offset, payload)
+        if is_skill:
+            container.skills_room -= len(payload)
+            await asyncio.to_thread(container.skills.write, request["path"], offset, payload)
+        else:
+            await container.write(request["path"], offset, payload)
         return {}
 
     async def get(self, request: Answer, payload: bytes) -> tuple[Answer, bytes]:
@@ -161,7 +167,9 @@ class ContainerHost:
         return {"size": size}, data
 
     async def list(self, request: Answer, payload: bytes) -> Answer:
-        survey = await asyncio.to_thread(self.find(request).data.survey, 100_000)
+        container = self.find(request)
+        folder = container.skills if request.get("folder") == "skills" else container.data
+        survey = await asyncio.to_thread(folder.survey, 100_000)
         files = [{"path": path, "size": stamp.size} for path, stamp in sorted(survey.files.items())]
         return {"files": files, "unlisted": survey.entries - len(files)}
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from antiphon.sandbox.worker import syscalls
+from antiphon.sandbox.worker.paths import SKILLS
 from antiphon.sandbox.worker.syscalls import NODEV, NOEXEC, NOSUID, RDONLY
 
 FLAGS = (
@@ -56,14 +57,14 @@ def _write(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def enter_root(base: str, data: str, temporary: str, readable: list[str]) -> None:
-    """Make an empty folder the root of a file system with the readable folders, /mnt/data and /tmp."""
+def enter_root(base: str, data: str, temporary: str, skills: str, readable: list[str]) -> None:
+    """Make an empty folder the root of a file system with the readable folders, /mnt/data, /tmp and skills."""
     os.umask(0o022)
     syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
     syscalls.mount("tmpfs", base, "tmpfs", NOSUID | NODEV, "size=4m,nr_inodes=4096,mode=755")
-    for source, path in ((data, "/mnt/data"), (temporary, "/tmp")):
+    for source, path, flags in ((data, "/mnt/data", 0), (temporary, "/tmp", 0), (skills, SKILLS, RDONLY)):
         os.makedirs(base + path)
-        syscalls.bind(source, base + path, NOSUID | NODEV)
+        syscalls.bind(source, base + path, NOSUID | NODEV | flags)
     for path in readable:  # some may be below /tmp
         _show(base, path)
     for path in _make_files(base):

@@ -49,7 +49,8 @@ _PROCESS_CALLS: Final = ("kill", "tkill", "tgkill", "pidfd_send_signal", "rt_sig
 # Landlock does not restrict them. They do nothing and succeed where they could reach files of the server: programs that
 # copy files make them, and would fail otherwise.
 _ATTRIBUTE_CALLS: Final = (
-    *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes", "futimesat", "utimensat"),
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat"),
 )
 _NETWORK_CALLS: Final = ("bind", "connect", "listen", "accept", "accept4")
 

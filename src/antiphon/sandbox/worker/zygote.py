@@ -157,7 +157,7 @@ def _arrange_files(files: list[int]) -> None:
 
 def _guard(spec: Confinement, readable: list[str]) -> int:
     if spec.namespaces:
-        namespaces.enter_root(spec.root, spec.data, spec.temporary, readable)
+        namespaces.enter_root(spec.root, spec.data, spec.temporary, spec.skills, readable)
         namespaces.prepare_network()
     else:
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
@@ -205,7 +205,7 @@ def _run_kernel(spec: Confinement, readable: list[str]) -> NoReturn:
     try:
         channel = socket.socket(fileno=_CHANNEL)
         confine(spec, readable)
-        Kernel(channel, spec.data_path, spec.temporary_path).serve()
+        Kernel(channel, spec.data_path, spec.temporary_path, spec.skills_path).serve()
         code = 0
     except OSError as error:
         with suppress(OSError):

@@ -4,15 +4,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
+from antiphon.core.skills import OfferedSkill
 from antiphon.errors import NotFound, SandboxUnavailable, StorageLimitReached
 from antiphon.ids import new_id
 from antiphon.protocol.types.containers import CreateContainer
-from antiphon.protocol.types.tools import AutoContainer
+from antiphon.protocol.types.tools import AutoContainer, ContainerAuto
 from antiphon.sandbox.base import CodeEvent, CodeResult, ContainerFile, Figure
 from antiphon.service.containers.containers import FOLDER
 from antiphon.service.containers.live_containers import LiveContainers, make_path
+from antiphon.service.skills.container_skills import FoundSkill
 from antiphon.stores.base import ContainerFileRow, ContainerRow, FileRow
 from antiphon.tools.base import WrittenFile
 
@@ -42,11 +46,26 @@ class CodeRunner:
             row = await self._find_alive(tenant, container_id, param)
             if row is not None and wanted.memory_limit in (UNSET, row.memory):
                 await self._add_missing(tenant, row, files)
+                await self._live.add_skills(tenant, row, await self._find_wanted(tenant, wanted, param))
                 return row.id
         return None
 
     async def make(self, tenant: str, wanted: AutoContainer, container_id: str, param: str) -> None:
         await self._live.create(tenant, _to_request(wanted), f"{param}.", container_id)
+
+    async def find_skills(
+        self, tenant: str, wanted: str | AutoContainer, param: str
+    ) -> tuple[str | AutoContainer, Sequence[OfferedSkill]]:
+        if isinstance(wanted, str):
+            row = await self._live.store.use_container(tenant, wanted)
+            return wanted, [] if row is None else msgspec.json.decode(row.skills, type=list[OfferedSkill])
+        found = await self._find_wanted(tenant, wanted, param)
+        if isinstance(wanted, ContainerAuto) and found:
+            wanted = replace(wanted, skills=[skill.wanted for skill in found])
+        return wanted, [skill.offered for skill in found]
+
+    async def _find_wanted(self, tenant: str, wanted: AutoContainer, param: str) -> list[FoundSkill]:
+        return await self._live.skills.find(tenant, _to_request(wanted).skills, f"{param}.skills")
 
     async def _find_alive(self, tenant: str, container_id: str, param: str) -> ContainerRow | None:
         try:
@@ -97,7 +116,8 @@ class CodeRunner:
 
 
 def _to_request(wanted: AutoContainer) -> CreateContainer:
-    fields: dict[str, Any] = {name: getattr(wanted, name) for name in ("file_ids", "memory_limit", "network_policy")}
+    names = ("file_ids", "memory_limit", "network_policy", "skills")
+    fields: dict[str, Any] = {name: getattr(wanted, name, UNSET) for name in names}
     return CreateContainer(name=_AUTO_NAME, **{name: value for name, value in fields.items() if value is not UNSET})
 
 

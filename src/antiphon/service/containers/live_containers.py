@@ -4,11 +4,14 @@ The row is written first and says how long the container lives. Its files and va
 sandbox process ends, or the container is stopped because it was not used, they are gone and the container has expired.
 """
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from time import time
+
+import msgspec
 
 from antiphon.config.areas import ToolSettings
 from antiphon.errors import (
@@ -26,6 +29,8 @@ from antiphon.protocol.types.tools import NetworkAllowlist
 from antiphon.sandbox.base import CodeSandbox, ContainerLimits
 from antiphon.service.files import ContentMeter, Files
 from antiphon.service.persistence.stored_responses import check_store_enabled
+from antiphon.service.skills.bundle import MANIFEST
+from antiphon.service.skills.container_skills import FoundSkill, SkillFinder
 from antiphon.stores.base import ContainerFileRow, ContainerRow, FileRow
 from antiphon.stores.sql.store import Store
 
@@ -50,6 +55,7 @@ class LiveContainers:
         self.store = store
         self.sandbox = sandbox
         self.settings = settings
+        self.skills = SkillFinder(store, files)
         self._files = files
         self._store_enabled = store_enabled
         self.starts: Counter[str] = Counter()  # by outcome
@@ -89,9 +95,10 @@ class LiveContainers:
     async def create(
         self, tenant: str, request: CreateContainer, prefix: str = "", container_id: str | None = None
     ) -> ContainerRow:
-        """Make a container with its files. If that fails, nothing remains of it."""
+        """Make a container with its files and skills. If that fails, nothing remains of it."""
         files = await self.check(tenant, request, prefix)
-        row = self._make_row(request, container_id or new_id("cntr"))
+        skills = await self.skills.find(tenant, request.skills, f"{prefix}skills")
+        row = self._make_row(request, container_id or new_id("cntr"), skills)
         await self.store.add_container(tenant, row, self.settings.containers_max_entries)
         async with AsyncExitStack() as cleanup:
             cleanup.push_async_callback(self._discard, tenant, row.id)
@@ -100,14 +107,16 @@ class LiveContainers:
                 raise _unknown_error(row.id)
             for file in files:
                 await self.copy(tenant, row, file)
+            await self.add_skills(tenant, row, skills)
             cleanup.pop_all()
         return row
 
-    def _make_row(self, request: CreateContainer, container_id: str) -> ContainerRow:
+    def _make_row(self, request: CreateContainer, container_id: str, skills: Sequence[FoundSkill]) -> ContainerRow:
         now, minutes = time(), request.expires_after.minutes
         return ContainerRow(
             id=container_id, created=now, name=request.name, memory=request.memory_limit, minutes=minutes,
             last_active=now, expires=now + minutes * 60, sandbox=self.sandbox.name,
+            skills=msgspec.json.encode([skill.offered for skill in skills]).decode(),
         )  # fmt: skip
 
     async def _start(self, row: ContainerRow) -> None:
@@ -194,6 +203,20 @@ class LiveContainers:
             size = await self.write(tenant, row, path, pieces, file.size)
         return (await self.record(tenant, row, [self.make_file(path, size, "user")]))[0]
 
+    async def add_skills(self, tenant: str, row: ContainerRow, skills: Sequence[FoundSkill]) -> None:
+        """Unpack the skills that the container does not have. It has one if its manifest is there, which comes last."""
+        if not skills:
+            return
+        async with self.detect_loss(tenant, row):
+            present = {file.path for file in await self.sandbox.list_files(row.id, "skills")}
+            for skill in skills:
+                if f"{skill.folder}/{MANIFEST}" in present:
+                    continue
+                bundle = await self.skills.load(skill)
+                for path in bundle.entries:
+                    pieces = _yield_once(await asyncio.to_thread(bundle.read, path))
+                    await self.sandbox.put(row.id, f"{skill.folder}/{path}", pieces, "skills")
+
     async def write(
         self, tenant: str, row: ContainerRow, path: str, pieces: AsyncIterator[bytes], max_bytes: int
     ) -> int:
@@ -223,6 +246,10 @@ class LiveContainers:
         async with self.detect_loss(tenant, row), aclosing(self.sandbox.get(row.id, path)) as pieces:
             async for piece in pieces:
                 yield piece
+
+
+async def _yield_once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
 
 
 def make_path(prefix: str, filename: str) -> str:

@@ -29,7 +29,8 @@ from antiphon.core.encrypted_reasoning import Encrypt
 from antiphon.core.history.history import NO_TOOL_OUTPUTS
 from antiphon.core.prompt import TextPrompt, TokenPrompt
 from antiphon.core.replay import Replay
-from antiphon.errors import MissingParameter
+from antiphon.core.skills import OfferedSkill
+from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.ids import ItemIds, new_id
 from antiphon.observe.logs import set_response_id
 from antiphon.protocol.decoding.codec import DecodedRequest
@@ -59,7 +60,7 @@ from antiphon.service.prompting.raw_prompts import prepare_prompt
 from antiphon.service.tool_loop.compaction import allow_truncation, make_compaction_step
 from antiphon.service.tool_loop.reasoning_summaries import SummaryWriter
 from antiphon.service.tool_loop.response_turns import TurnContext, build_turns
-from antiphon.service.tool_loop.toolkit import Toolkit
+from antiphon.service.tool_loop.toolkit import Toolkit, hide_inline_skills
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,7 @@ class ResolvedRequest(Struct, frozen=True):
     continuation: Continuation
     is_chain_root: bool  # its previous response belongs to the connection
     code_outputs: Mapping[str, ToolOutputContent] = NO_TOOL_OUTPUTS  # of earlier items that lack them, by their id
+    skills: tuple[OfferedSkill, ...] = ()  # in the containers of its tools
 
     @property
     def is_resumed(self) -> bool:
@@ -252,13 +254,27 @@ class Planner:
                 decoded, earlier = _prepend_items(decoded, earlier), ()
         if continuation.raw_prompt is None:
             decoded = apply_defaults(decoded, served, capabilities, self._settings.output_limits)
+        decoded, skills = await self._find_skills(tenant, decoded, continuation)
         target = make_target(decoded, served, capabilities, self._settings.output_limits)
-        return ResolvedRequest(tenant, decoded, target, earlier, continuation, cached_items is not None, code_outputs)
+        is_chain_root = cached_items is not None
+        return ResolvedRequest(tenant, decoded, target, earlier, continuation, is_chain_root, code_outputs, skills)
+
+    async def _find_skills(
+        self, tenant: str, decoded: DecodedRequest, continuation: Continuation
+    ) -> tuple[DecodedRequest, tuple[OfferedSkill, ...]]:
+        """Look up skills. If one is gone since another server began the response, calls of its tool fail."""
+        try:
+            request, skills = await self._toolkit.find_skills(tenant, decoded.request)
+        except InvalidValue:
+            if continuation.resumed is None:
+                raise
+            return decoded, ()
+        return replace(decoded, request=request) if skills else decoded, skills
 
     async def _prepare(self, resolved: ResolvedRequest) -> PreparedRequest:
         tenant, decoded, target = resolved.tenant, resolved.decoded, resolved.target
         if (raw_prompt := resolved.continuation.raw_prompt) is None:
-            inputs = PromptInputs(tenant, resolved.earlier, resolved.code_outputs)
+            inputs = PromptInputs(tenant, resolved.earlier, resolved.code_outputs, resolved.skills)
             prepared = await prepare(decoded, inputs, target, self._services)
         else:
             settings = self._settings
@@ -284,7 +300,10 @@ class Planner:
             return resumed
         decoded, name = resolved.decoded, resolved.target.served.name
         stored = self.is_stored(decoded.request)
-        opening = open_response(decoded.request, decoded.sent, new_id("resp"), name, int(time()), store=stored)
+        request = decoded.request
+        if resolved.skills:
+            request = replace(request, tools=hide_inline_skills(request.tools))
+        opening = open_response(request, decoded.sent, new_id("resp"), name, int(time()), store=stored)
         set_response_id(opening.id)
         if stored:
             await _assign_input_ids(decoded.request, opening.id)
@@ -296,7 +315,8 @@ class Planner:
         """Plan another turn of the same response, for which fewer tokens may remain."""
         tenant, target = resolved.tenant, resolved.target
         target = make_target(decoded, target.served, target.capabilities, self._settings.output_limits)
-        inputs = PromptInputs(tenant, resolved.earlier, {**resolved.code_outputs, **tool_texts})
+        tool_texts = {**resolved.code_outputs, **tool_texts}
+        inputs = PromptInputs(tenant, resolved.earlier, tool_texts, resolved.skills)
         prepared = await prepare(decoded, inputs, target, self._services)
         tier = decoded.request.service_tier
         ticket = self._models.admit(target.served, target.capabilities, True, tenant, tier)

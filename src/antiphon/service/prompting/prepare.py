@@ -20,12 +20,13 @@ from antiphon.config.areas import CacheKeyUse, UnservedTools
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.history.history import NO_TOOL_OUTPUTS, History, count_droppable, drop_oldest, make_history
 from antiphon.core.prompt import ChatPrompt, GenerationRequest, Prompt, Sampling, Segment, TextPrompt, TokenPrompt
+from antiphon.core.skills import OfferedSkill
 from antiphon.errors import AntiphonError, ContextTooLong, UnsupportedParameter
 from antiphon.protocol.decoding.codec import DecodedRequest
 from antiphon.protocol.types.items import Compaction, InputItem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.content import AttachmentLookup
-from antiphon.render.messages import RenderedChat, render_chat
+from antiphon.render.messages import RenderedChat, render_chat, show_skills
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools
 from antiphon.service.keyring import Keyring
 from antiphon.service.model_io.adapter import ModelAdapter, OutputSpec
@@ -48,6 +49,7 @@ class PromptInputs(Struct, frozen=True):
     earlier: Sequence[InputItem] = ()  # items before the request's input
     # tool results that are not part of their items, by item id
     tool_texts: Mapping[str, ToolOutputContent] = NO_TOOL_OUTPUTS
+    skills: tuple[OfferedSkill, ...] = ()
 
 
 class PromptServices(Struct, frozen=True):
@@ -122,7 +124,8 @@ class _PromptFitter(Struct, eq=False):
         return await asyncio.to_thread(function, *args, **kwargs)
 
     def _render_chat(self, history: History) -> RenderedChat:
-        return render_chat(history, self.request, self.adapter.honours, self.attached, self.services.hosting)
+        chat = render_chat(history, self.request, self.adapter.honours, self.attached, self.services.hosting)
+        return show_skills(chat, self.inputs.skills) if self.inputs.skills else chat
 
     async def _render(self, chat: RenderedChat) -> Prompt:
         if self.adapter.is_slow(chat.prompt):

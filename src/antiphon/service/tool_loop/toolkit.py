@@ -6,17 +6,29 @@ from itertools import chain
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from antiphon.core.code_approvals import CODE_KINDS, CODE_LABELS
+from antiphon.core.skills import OfferedSkill
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types.items import AdditionalTools, InputItem, ToolSearchOutput
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.protocol.types.tools import McpTool, ShellTool
+from antiphon.protocol.types.shared_list import derive
+from antiphon.protocol.types.tools import (
+    AutoContainer,
+    CodeInterpreterTool,
+    ContainerAuto,
+    ContainerReference,
+    ContainerSkill,
+    InlineSkill,
+    McpTool,
+    ShellTool,
+)
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.render.tools.offered_tools import HostedTool
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
-from antiphon.tools.base import BuiltInTool, ToolServices
+from antiphon.tools.base import BuiltInTool, CodeContainers, ToolServices
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.registry import SERVED_TOOLS, TOOLS
 from antiphon.tools.tool_server.server import ServedTool
@@ -34,6 +46,7 @@ class Toolkit:
         approvals: Approvals | None = None,
         outputs: ToolOutputs | None = None,
         approves_code: bool = False,
+        containers: CodeContainers | None = None,
     ) -> None:
         """`approves_code`: the client must approve calls that run code."""
         self.mcp = mcp
@@ -42,6 +55,7 @@ class Toolkit:
         self.approvals = approvals
         self.outputs = outputs
         self._approves_code = approves_code
+        self._containers = containers
 
     def find_hosted(self, declaration: Declaration) -> HostedTool | None:
         """Return the built-in tool for this declaration and the functions that it offers to the model."""
@@ -105,6 +119,23 @@ class Toolkit:
             tool.require_approval = self.mcp.get_approval(tool)
             tool.server_description = self.mcp.get_description(tool)
 
+    async def find_skills(
+        self, tenant: str, request: CreateResponse
+    ) -> tuple[CreateResponse, tuple[OfferedSkill, ...]]:
+        """Return the skills in the declared containers, and the request with the versions that it means now."""
+        found: dict[str, OfferedSkill] = {}
+        if (containers := self._containers) is None:
+            return request, ()
+        declared = derive(request.tools, "containers", lambda: _list_containers(request.tools))
+        for index, (wanted, param) in declared.items():
+            pinned, skills = await containers.find_skills(tenant, wanted, param)
+            found |= {skill.path: skill for skill in skills}
+            if isinstance(pinned, ContainerAuto) and skills:
+                tools = [*request.tools]
+                tools[index] = replace(tools[index], environment=pinned)
+                request = replace(request, tools=tools)
+        return request, (*found.values(),)
+
     def runs_tools(self, request: CreateResponse, earlier: Sequence[InputItem] = ()) -> bool:
         return any(isinstance(tool, McpTool) for tool in request.tools) or bool(self.find_declared(request, earlier))
 
@@ -134,6 +165,32 @@ class Toolkit:
             await tool.close()
         if self.mcp is not None:
             await self.mcp.close()
+
+
+def _list_containers(tools: Sequence[Declaration]) -> dict[int, tuple[str | AutoContainer, str]]:
+    """Return the containers of the first shell and of the first code interpreter, with their positions."""
+    found: dict[type, tuple[int, tuple[str | AutoContainer, str]]] = {}
+    for index, tool in enumerate(tools):
+        if isinstance(tool, CodeInterpreterTool):
+            found.setdefault(type(tool), (index, (tool.container, f"tools[{index}].container")))
+        elif isinstance(tool, ShellTool) and isinstance(tool.environment, ContainerAuto | ContainerReference):
+            wanted = tool.environment if isinstance(tool.environment, ContainerAuto) else tool.environment.container_id
+            found.setdefault(type(tool), (index, (wanted, f"tools[{index}].environment")))
+    return dict(found.values())
+
+
+def hide_inline_skills(tools: Sequence[Declaration]) -> list[Declaration]:
+    """Return the tools without the data of skills, which a Response does not repeat."""
+    return [
+        replace(tool, environment=replace(tool.environment, skills=[*map(_hide_data, tool.environment.skills)]))
+        if isinstance(tool, ShellTool) and isinstance(tool.environment, ContainerAuto) and tool.environment.skills
+        else tool
+        for tool in tools
+    ]
+
+
+def _hide_data(skill: ContainerSkill) -> ContainerSkill:
+    return replace(skill, source=replace(skill.source, data="")) if isinstance(skill, InlineSkill) else skill
 
 
 def built_in_tools(services: ToolServices) -> list[BuiltInTool]:

@@ -15,9 +15,10 @@ from antiphon.stores.sql import totals
 from antiphon.stores.sql.operation import Operation, read_page, sanitise_id, sql
 
 _COLUMNS = ", ".join(ContainerRow.__struct_fields__)
+_VALUES = ", ".join(f"${number}" for number, _ in enumerate(ContainerRow.__struct_fields__, 2))
 _FILE_FIELDS = "id, created, bytes, path, source"
 _INSERT = f"""
-INSERT INTO containers (tenant, {_COLUMNS}, deleted) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0)
+INSERT INTO containers (tenant, {_COLUMNS}, deleted) VALUES ($1, {_VALUES}, 0)
 ON CONFLICT (tenant, id) DO NOTHING RETURNING id
 """
 _COUNT = """

@@ -20,8 +20,14 @@ _COLUMNS = "id, created, expires, bytes, filename, purpose, digest, content"
 _VISIBLE = "tenant = $1 AND id = $2 AND (expires IS NULL OR expires > $3)"
 _INSERT = f"INSERT INTO files (tenant, {_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 _SHARED = "SELECT content FROM files WHERE tenant = $1 AND digest = $2 LIMIT 1 {lock}"
-_USAGE = "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM files WHERE tenant = $1"
-_USED = "SELECT 1 FROM files WHERE content = $1 UNION ALL SELECT 1 FROM upload_parts WHERE content = $1 LIMIT 1"
+_BYTES = """
+SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM files WHERE tenant = $1
+UNION ALL SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM skill_versions WHERE tenant = $1
+"""
+_USED = """
+SELECT 1 FROM files WHERE content = $1 UNION ALL SELECT 1 FROM upload_parts WHERE content = $1
+UNION ALL SELECT 1 FROM skill_versions WHERE content = $1 LIMIT 1
+"""
 _UPLOAD_COLUMNS = "id, created, expires, status, bytes, filename, purpose, lifetime, file"
 _INSERT_UPLOAD = f"INSERT INTO uploads (tenant, {_UPLOAD_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 _UPLOAD = "FROM uploads WHERE tenant = $1 AND id = $2 AND expires > $3"
@@ -40,17 +46,21 @@ def add_file(tenant: str, row: FileRow, quota: FileQuota) -> Operation[FileRow]:
     Raises StorageLimitReached above the tenant's quota.
     """
     yield totals.lock_tenant(tenant)
-    count, size = (yield sql(_USAGE, tenant))[0]
-    if count + 1 > quota.files:
+    if (yield sql("SELECT COUNT(*) FROM files WHERE tenant = $1", tenant))[0][0] >= quota.files:
         raise StorageLimitReached(f"At most {quota.files:,} files can be stored: delete some.", param="file")
-    if size + row.size > quota.bytes:
-        raise StorageLimitReached(
-            f"All files together may have {quota.bytes:,} bytes, of which {size:,} are used: delete some.", param="file"
-        )
+    yield from check_room(tenant, row.size, quota, "file")
     for (content,) in (yield sql(_SHARED, tenant, row.digest)):
         row = replace(row, content=content)
     yield sql(_INSERT, tenant, *astuple(row))
     return row
+
+
+def check_room(tenant: str, size: int, quota: FileQuota, param: str) -> Operation[None]:
+    """Raise StorageLimitReached if so many bytes more exceed the tenant's quota, which files and skills share."""
+    used = sum([total for (total,) in (yield sql(_BYTES, tenant))])
+    if used + size > quota.bytes:
+        message = f"All files together may have {quota.bytes:,} bytes, of which {used:,} are used: delete some."
+        raise StorageLimitReached(message, param=param)
 
 
 def get_file(now: float, tenant: str, file_id: str) -> Operation[FileRow | None]:
@@ -102,7 +112,7 @@ def expire_files(now: float, limit: int = 100) -> Operation[list[str]]:
 
 
 def find_unused(*contents: str) -> Operation[list[str]]:
-    """Return those that no file and no part of an upload has."""
+    """Return those that no file, no part of an upload and no version of a skill has."""
     unused = []
     for content in dict.fromkeys(contents):
         if not (yield sql(_USED, content)):

@@ -29,6 +29,7 @@ from antiphon.stores.sql import (
     keys,
     responses,
     running_responses,
+    skills,
     totals,
     vector_chunks,
     vector_files,
@@ -199,6 +200,16 @@ class Store(ABC):
     find_container_path = _method(containers.find_container_path, write=False)
     page_container_files = _method(containers.page_container_files, write=False)
     delete_container_file = _method(containers.delete_container_file, write=True)
+
+    add_skill = _method(skills.add_skill, write=True)
+    add_skill_version = _method(skills.add_skill_version, write=True)
+    skill = _method(skills.get_skill, write=False)
+    page_skills = _method(skills.page_skills, write=False)
+    skill_version = _method(skills.get_skill_version, write=False)
+    page_skill_versions = _method(skills.page_skill_versions, write=False)
+    set_default_version = _method(skills.set_default_version, write=True)
+    delete_skill = _method(skills.delete_skill, write=True)
+    delete_skill_version = _method(skills.delete_skill_version, write=True)
 
     create_vector_store = _text_method(vector_files.create_vector_store, write=True)
     vector_store = _method(vector_stores.get_vector_store, write=False)

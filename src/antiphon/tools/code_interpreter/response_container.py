@@ -23,7 +23,7 @@ from antiphon.errors import (
 from antiphon.ids import new_id
 from antiphon.protocol.types.items import CodeInterpreterCall, InputItem, Message, OutputItem, ShellCall
 from antiphon.protocol.types.parts import InputFile, InputImage
-from antiphon.protocol.types.tools import AutoContainer, ContainerReference
+from antiphon.protocol.types.tools import AutoContainer, ContainerAuto, ContainerReference
 from antiphon.sandbox.base import CodeEvent
 from antiphon.tools.base import CodeContainers, ResponseTool, WaitStep, WrittenFile
 from antiphon.tools.code_interpreter.citations import WrittenFiles, list_cited_files
@@ -148,11 +148,17 @@ class ContainerTool(ResponseTool):
 def share_container(tools: Iterable[ResponseTool]) -> None:
     """Let the tools of a response use one container, unless different ones are declared."""
     found = [tool.container for tool in tools if isinstance(tool, ContainerTool)]
-    first = next((one for one in found if isinstance(one.wanted, str)), found[0] if found else None)
+    first = min(found, key=_rank, default=None)
     for container in found:
         container.files, container.in_order = found[0].files, found[0].in_order
         container.cites = container is found[0]
         container.first = None if container is first else first
+
+
+def _rank(container: ResponseContainer) -> int:
+    """A container that is named comes first, then one that is made with skills."""
+    wanted = container.wanted
+    return 0 if isinstance(wanted, str) else 1 if isinstance(wanted, ContainerAuto) and wanted.skills else 2
 
 
 def list_containers(items: Iterable[InputItem]) -> list[str]:

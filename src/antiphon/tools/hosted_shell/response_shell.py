@@ -46,8 +46,8 @@ class ResponseShell(ContainerTool):
         param = f"{param}.environment"
         if isinstance(self._environment, ContainerReference):
             return await self.container.prepare(f"{param}.container_id", history)
-        if self._environment.skills:
-            raise UnsupportedParameter("Skills are not supported in containers.", param=f"{param}.skills")
+        if self._environment.skills and not param.startswith("tools["):
+            raise UnsupportedParameter("Skills are declared in 'tools' of the request.", param=f"{param}.skills")
         return await self.container.prepare(param, history)
 
     def start_item(self, call: ModelToolCall) -> ShellCall:

@@ -1,7 +1,6 @@
 """/v1/containers: receives and sends files, decodes bodies; the operations are in service/containers/."""
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -110,12 +109,5 @@ class ContainersEndpoint(Struct, frozen=True):
             (b"content-disposition", f"attachment; filename*=UTF-8''{name}".encode()),
             (b"x-content-type-options", b"nosniff"),
         ]
-        async with aclosing(self.service.read_file(tenant, row, file)) as pieces:
-            first = await anext(pieces, b"")  # before the status is sent, since code may have deleted the file
-            with request.channel:
-                await request.begin(200, headers)  # without a length: code may change the file meanwhile
-                if request.method != "HEAD":
-                    await request.write(first)
-                    async for piece in pieces:
-                        await request.write(piece)
-                await request.end()
+        # without a length: code may change the file meanwhile
+        await request.reply_in_pieces(200, headers, self.service.read_file(tenant, row, file))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -88,15 +88,7 @@ class FilesEndpoint(Struct, frozen=True):
         if (start, end) != (0, row.size):
             status = 206
             headers.append((b"content-range", b"bytes %d-%d/%d" % (start, end - 1, row.size)))
-        async with aclosing(self.service.read(row, start, end)) as pieces:
-            first = await anext(pieces, b"")  # before the status is sent, since the content may be missing
-            with request.channel:
-                await request.begin(status, headers)
-                if request.method != "HEAD":
-                    await request.write(first)
-                    async for piece in pieces:
-                        await request.write(piece)
-                await request.end()
+        await request.reply_in_pieces(status, headers, self.service.read(row, start, end))
 
     @Route("POST", "/v1/uploads", takes=wire.CreateUpload, gives=wire.Upload, errors=WRITE_ERRORS)
     async def create_upload(self, request: Request) -> None:

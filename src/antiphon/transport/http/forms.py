@@ -1,11 +1,13 @@
-"""Reads a form with one file: the file goes to a function while it arrives, other fields are collected."""
+"""Reads forms: with one file, which goes to a function while it arrives, or with several, whose contents are returned.
+Other fields are collected.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from antiphon.errors import InvalidValue, missing_parameter
+from antiphon.errors import BodyTooLarge, InvalidValue, missing_parameter
 from antiphon.protocol.bodies.forms import MAX_PARTS, PART_END, FormEvent, FormParser, PartHead
 from antiphon.transport.http.request import Request
 
@@ -44,8 +46,33 @@ async def read_form(
         raise missing_parameter(field)
 
 
-async def _read_events(request: Request, max_bytes: int) -> AsyncIterator[FormEvent]:
-    parser, channel = FormParser(request.check_form(max_bytes)), request.channel
+async def read_files(
+    request: Request, field: str, max_bytes: int, max_files: int
+) -> tuple[list[tuple[str, bytes]], dict[str, str]]:
+    """Return the names and contents of the files `field` or `field[]`, and the other fields."""
+    files: list[tuple[str, bytes]] = []
+    fields: dict[str, str] = {}
+    total = 0
+    events = _read_events(request, max_bytes + MAX_PARTS * _MAX_FIELD_BYTES, MAX_PARTS + max_files)
+    async for event in events:
+        assert isinstance(event, PartHead)
+        if event.name.partition("[")[0] != field or event.filename is None:
+            fields[event.name] = await _read_field(event.name, events)
+            continue
+        content = bytearray()
+        async for piece in _read_part(events):
+            content += piece
+            if total + len(content) > max_bytes:
+                raise BodyTooLarge(f"The files are larger than the limit of {max_bytes:,} bytes.")
+        total += len(content)
+        files.append((event.filename, bytes(content)))
+    if not files:
+        raise missing_parameter(field)
+    return files, fields
+
+
+async def _read_events(request: Request, max_bytes: int, max_parts: int = MAX_PARTS) -> AsyncIterator[FormEvent]:
+    parser, channel = FormParser(request.check_form(max_bytes), max_parts), request.channel
     while channel.more:
         for event in parser.feed(await channel.read()):
             yield event

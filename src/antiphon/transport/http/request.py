@@ -9,8 +9,8 @@ not a label of metrics, since the number of users is unbounded.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from io import BytesIO
 from time import perf_counter
 from types import MappingProxyType
@@ -148,6 +148,20 @@ class Request(Struct, eq=False):
 
     async def end(self) -> None:
         await self.channel.end()
+
+    async def reply_in_pieces(
+        self, status: int, headers: Sequence[Header], pieces: AsyncGenerator[bytes, None]
+    ) -> None:
+        """Send a reply whose body is generated. The status is sent after the first piece, which may be missing."""
+        async with aclosing(pieces):
+            first = await anext(pieces, b"")
+            with self.channel:
+                await self.begin(status, headers)
+                if self.method != "HEAD":
+                    await self.write(first)
+                    async for piece in pieces:
+                        await self.write(piece)
+                await self.end()
 
     def _build_head(self, status: int, headers: Sequence[Header]) -> list[Header]:
         """Set the status and combine `headers` with those of every reply."""

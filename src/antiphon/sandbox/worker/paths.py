@@ -1,0 +1,27 @@
+"""Paths in containers, which clients and code may choose."""
+
+SKILLS = "/home/oai/skills"
+MAX_DEPTH = 32
+
+
+class FileRefused(Exception):
+    """The path is not valid, or there is no regular file. `code` is part of the protocol."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def check_path(path: str) -> str:
+    """Return a relative path of plain names."""
+    parts = path.split("/")
+    if (
+        not path
+        or len(path.encode()) > 1024
+        or len(parts) > MAX_DEPTH
+        or any(part in ("", ".", "..") for part in parts)
+    ):
+        raise FileRefused("invalid_path", "a path consists of at most 1024 bytes and 32 names, without . and ..")
+    if any(len(part.encode()) > 255 for part in parts) or not path.isprintable():
+        raise FileRefused("invalid_path", "names in a path have at most 255 bytes and no control characters")
+    return path
