@@ -85,6 +85,11 @@ def test_valid_json_is_unchanged(text: str) -> None:
         ('{"a": "\\u12x"}', '{"a": "\\\\u12x"}'),
         ('{"a": 01}', '{"a": "01"}'),
         ('{"a": NaN}', '{"a": null}'),
+        ('{"a": """\nsay("b\\n")\n""", "c": ""}', '{"a": "\\nsay(\\"b\\\\n\\")\\n", "c": ""}'),
+        ("{'a': '''it's'''}", '{"a": "it\'s"}'),
+        ('{"a": """"""}', '{"a": ""}'),
+        ('{"a": ""}', '{"a": ""}'),
+        ('["", ""]', '["", ""]'),
     ],
 )
 def test_unambiguous_faults_are_repaired(text: str, expected: str) -> None:

@@ -3,10 +3,10 @@
     VALUE ──{[──▶ KEY / VALUE ──"──▶ (string) ──▶ COLON / NEXT ──,──▶ KEY / VALUE …
       └──else──▶ (bareword, number) ──▶ NEXT ──}]──▶ NEXT, or DONE at the outermost level
 
-Repairs: single quotes, control characters, and backslashes that escape nothing (RFC 8259 §7) in strings; strings
-without quotes, Python constants, surplus and missing commas, mismatched brackets, and a missing end. Input that needs
-more is broken (`is_broken`), and reading stops there. A key and the comma before it are emitted when the value begins,
-so that an end in between leaves no half-written member.
+Repairs: single and triple quotes, control characters, and backslashes that escape nothing (RFC 8259 §7) in strings;
+strings without quotes, Python constants, surplus and missing commas, mismatched brackets, and a missing end. Input that
+needs more is broken (`is_broken`), and reading stops there. A key and the comma before it are emitted when the value
+begins, so that an end in between leaves no half-written member.
 """
 
 import json
@@ -27,15 +27,21 @@ _LENIENT_DECODER: Final = json.JSONDecoder(strict=False)
 
 
 class JsonStringRepair:
-    """Repairs one string incrementally. `repairs` counts repaired escapes, because they cost time."""
+    """Repairs one string incrementally. `repairs` counts repaired escapes, because they cost time.
+
+    Two quotes are an empty string, or begin a string in triple quotes, which models write around code.
+    """
 
     def __init__(self) -> None:
         self._escape = ""  # incomplete escape
+        self._is_empty = False  # nothing has followed the opening quote
+        self._inner_quotes = 0  # in triple quotes: those that may belong to the end
         self.quote = ""  # empty: no string is being read
         self.repairs = 0
 
     def open(self, quote: str, out: list[str]) -> None:
         self.quote = quote
+        self._is_empty = True
         out.append('"')
 
     @property
@@ -48,6 +54,7 @@ class JsonStringRepair:
         return (
             self.quote == '"'
             and not self._escape
+            and not self._is_empty
             and '"' not in text
             and "\\" not in text
             and (text.isprintable() or not any(map(_CONTROLS.__contains__, text)))
@@ -57,15 +64,21 @@ class JsonStringRepair:
         """Read on and return the next position: after the string if it has ended, otherwise after some of it."""
         if self._escape:
             return self._continue_escape(text, at, out)
+        if len(self.quote) > 1:
+            return self._continue_triple(text, at, out)
         end = match_end(_VALID_CONTENT[self.quote], text, at)
         if end > at:
+            self._is_empty = False
             self._emit(text[at:end], out)
         if end == len(text):
             return end
-        if text[end] == self.quote:
-            self.close(out)
-        else:
+        if text[end] != self.quote:
+            self._is_empty = False
             self._escape = "\\"
+        elif self._is_empty:
+            self.quote *= 2
+        else:
+            self.close(out)
         return end + 1
 
     def close(self, out: list[str]) -> None:
@@ -77,6 +90,29 @@ class JsonStringRepair:
         if not part.isprintable():
             part = _escape_controls(part)
         out.append(part.replace('"', '\\"') if self.quote == "'" else part)
+
+    def _continue_triple(self, text: str, at: int, out: list[str]) -> int:
+        """Read on after two quotes, or within triple quotes, where backslashes are literal as in the code."""
+        quote = self.quote[0]
+        if len(self.quote) == 2 and text[at] != quote:
+            self.close(out)
+            return at
+        if text[at] == quote:
+            self._read_triple_quote(quote, out)
+            return at + 1
+        end = text.find(quote, at)
+        content = text[at:] if end < 0 else text[at:end]
+        out.append(json.dumps(quote * self._inner_quotes + content, ensure_ascii=False)[1:-1])
+        self._inner_quotes = 0
+        return at + len(content)
+
+    def _read_triple_quote(self, quote: str, out: list[str]) -> None:
+        if len(self.quote) == 2:
+            self.quote, self._inner_quotes = quote * 3, 0
+        elif self._inner_quotes == 2:
+            self.close(out)
+        else:
+            self._inner_quotes += 1
 
     def _continue_escape(self, text: str, at: int, out: list[str]) -> int:
         char, escape = text[at], self._escape

@@ -37,7 +37,7 @@ class StringPropertyReader:
         self._state = PropertyState.HEAD
         self._held: list[str] = []  # complete input until the property is found
         self._string = JsonStringRepair()
-        self._string.quote = '"'
+        self._string.open('"', [])
         self._decoder = JsonStringDecoder()
 
     def feed(self, text: str) -> str:
