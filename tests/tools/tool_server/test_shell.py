@@ -16,7 +16,7 @@ from antiphon.protocol.types.items import (
     ShellOutput,
     TimeoutOutcome,
 )
-from antiphon.protocol.types.tools import ContainerAuto, ContainerReference, ShellTool
+from antiphon.protocol.types.tools import ContainerAuto, ContainerReference, ShellTool, SkillReference
 from antiphon.tools.base import ModelToolCall, ToolResult
 from antiphon.tools.tool_server.shell import ServedShell, ServerShell
 from tests.tools.tool_server.local_tool_server import LocalToolServer, make_services, run_tool_server
@@ -97,7 +97,7 @@ async def test_the_item_of_a_call_names_the_session_of_earlier_calls(opened: Any
     [
         (ContainerReference(container_id="cntr_1"), "container_id"),
         (ContainerAuto(file_ids=["file_1"]), "file_ids"),
-        (ContainerAuto(skills=[{"type": "skill_reference"}]), "skills"),
+        (ContainerAuto(skills=[SkillReference(skill_id="skill_1")]), "skills"),
     ],
 )
 async def test_a_declaration_of_a_container_is_refused_by_its_field(
