@@ -110,11 +110,14 @@ async def test_prints_the_last_value_and_a_traceback_are_shown(sandbox: Sandbox)
     assert record.stderr.startswith('Traceback (most recent call last):\n  File "<cell 2>", line 3')
     assert "return 1 / 0" in record.stderr
     assert (await run_code(sandbox, "import asyncio\nawait asyncio.sleep(0, 'awaited')")).stdout == "'awaited'\n"
+    assert (await run_code(sandbox, "await asyncio.sleep(0)\n1 / 0")).stderr.count("File") == 1
 
 
 async def test_code_with_a_syntax_error_or_an_exit_leaves_the_kernel_alone(sandbox: Sandbox) -> None:
     await run_code(sandbox, "x = 1")
-    assert "SyntaxError" in (await run_code(sandbox, "x = (")).stderr
+    refused = (await run_code(sandbox, "x = (")).stderr
+    assert refused.startswith('  File "<cell 2>", line 1\n    x = (\n')
+    assert "SyntaxError" in refused
     assert (await run_code(sandbox, "exit()")).result.outcome == "completed"
     assert (await run_code(sandbox, "x")).stdout == "1\n"
 
