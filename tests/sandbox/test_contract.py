@@ -180,6 +180,23 @@ async def test_a_closed_iterator_interrupts_the_code(sandbox: Sandbox) -> None:
         assert (await run_code(sandbox, "x")).stdout == "7\n"
 
 
+@pytest.mark.parametrize("code", ["x = 2\nwhile True: pass", make_shell_cell("sleep 60")])
+async def test_an_interrupt_before_the_code_has_begun_keeps_the_variables(
+    lone_sandbox: LocalSandbox, code: str
+) -> None:
+    await run_code(lone_sandbox, "x = 1")
+    kernel = find_processes(lone_sandbox.folder)[-1]
+    os.kill(kernel, signal.SIGSTOP)
+    call = asyncio.create_task(run_code(lone_sandbox, code))
+    await asyncio.sleep(0)  # it is sent before what follows
+    interrupt = asyncio.create_task(lone_sandbox.interrupt("c"))
+    await lone_sandbox.status()
+    os.kill(kernel, signal.SIGCONT)
+    await interrupt
+    assert (await call).result.outcome == "interrupted"
+    assert (await run_code(lone_sandbox, "x in (1, 2)")).stdout == "True\n"
+
+
 async def test_calls_of_one_container_wait_for_each_other(sandbox: Sandbox) -> None:
     codes = [f"found = [*globals().get('found', []), {number}]\nfound" for number in range(5)]
     records = await asyncio.gather(*(run_code(sandbox, code) for code in codes))

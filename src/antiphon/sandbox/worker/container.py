@@ -32,7 +32,7 @@ _IDLE_CPU_SECONDS = 20.0  # that processes may use between two calls
 _REPORT_SECONDS = 0.1
 _READ = 65536
 _MAX_EXIT_CODE = 255
-_KILL_ROUNDS, _KILL_PAUSE = 40, 0.01  # in which the processes of a command are killed
+_KILL_PAUSE = 0.01  # until processes are killed that those of a command have started meanwhile
 _MAX_DRAIN = 32  # reads after the end of a call: a process in the background may print without end
 
 
@@ -47,6 +47,7 @@ class Call:
     dropped: int = 0
     figures: int = 0
     outcome: str = ""  # set by what ends the call early
+    has_begun: bool = False  # the kernel notices interrupts
     cpu_limit: float = 0.0
     spared: frozenset[int] | None = None  # processes that are older than a command; None: the call is no command
     exit_code: int | None = None
@@ -182,7 +183,7 @@ class Container:
             await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if not call.done.done() and not ended.done():
                 call.outcome = call.outcome or "timeout"
-                await self._end_code(kernel, call)
+                await self._end_code(kernel, call, _TIMEOUT_GRACE)
                 await asyncio.wait(either, timeout=_TIMEOUT_GRACE, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self.kill("cancelled")
@@ -196,16 +197,22 @@ class Container:
         await self._await_death(kernel)
         return "killed"
 
-    async def _end_code(self, kernel: KernelProcess, call: Call) -> None:
-        """Interrupt code; of a command, kill all processes that were started since, and the kernel lives."""
+    async def _end_code(self, kernel: KernelProcess, call: Call, grace: float) -> None:
+        """Interrupt code; of a command, kill all processes that were started since, and the kernel lives.
+
+        Code that has not begun would not notice it: this is called again when it begins.
+        """
+        if not call.has_begun:
+            return
         if call.spared is None:
             kernel.signal(signal.SIGINT)
             return
-        for _ in range(_KILL_ROUNDS):
-            if not processes.kill_descendants(kernel.guard, call.spared):
+        deadline = time.monotonic() + grace
+        while processes.kill_descendants(kernel.guard, call.spared) or not (call.done.done() or kernel.ended.is_set()):
+            if time.monotonic() > deadline:
+                await self.kill(call.outcome)
                 return
             await asyncio.sleep(_KILL_PAUSE)
-        await self.kill(call.outcome)
 
     async def _await_death(self, kernel: KernelProcess) -> None:
         with suppress(TimeoutError):
@@ -218,7 +225,7 @@ class Container:
         if call is None or kernel is None or call.done.done():
             return
         call.outcome = "interrupted"
-        await self._end_code(kernel, call)
+        await self._end_code(kernel, call, INTERRUPT_GRACE)
         await asyncio.wait({call.done}, timeout=INTERRUPT_GRACE)
         if self._call is call and not call.done.done():
             await self.kill("interrupted")
@@ -314,7 +321,11 @@ class Container:
         call = self._call
         if call is None or kernel is not self._kernel or header.get("nonce") != call.nonce or call.done.done():
             raise frames.InvalidFrame("a frame outside of a call")
-        if "figure" in header:
+        if header.get("begun") is True and not call.has_begun:
+            call.has_begun = True
+            if call.outcome:
+                asyncio.get_running_loop().create_task(self._end_code(kernel, call, INTERRUPT_GRACE))
+        elif "figure" in header:
             call.figures += 1
             if call.figures <= MAX_FIGURES:
                 call.emit({"figure": call.figures}, payload)

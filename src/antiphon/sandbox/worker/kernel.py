@@ -97,6 +97,7 @@ class Kernel:
         return False
 
     def _execute(self, code: str) -> None:
+        self._send({"begun": True})  # from now on an interrupt is noticed
         if code.startswith(SHELL_CELL):
             self._exit_code = _run_command(code.removeprefix(SHELL_CELL), self._data)
             return
