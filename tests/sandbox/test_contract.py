@@ -203,6 +203,36 @@ async def test_calls_of_one_container_wait_for_each_other(sandbox: Sandbox) -> N
     assert records[-1].stdout == "[0, 1, 2, 3, 4]\n"
 
 
+HELD = "print('begun')\nimport os, time\nwhile not os.path.exists('/mnt/data/go'): time.sleep(0.01)\n'ended'"
+
+
+async def test_a_call_that_leaves_the_queue_is_not_run_and_interrupts_no_other_one(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = sandbox.run("c", HELD, 20)
+    assert await anext(first) == PrintedText("stdout", "begun\n")
+    left = asyncio.create_task(run_code(sandbox, "x = 1"))
+    await sandbox.status()
+    left.cancel()
+    with suppress(asyncio.CancelledError):
+        await left
+    monkeypatch.setattr("antiphon.sandbox.client._QUEUE_SECONDS", 0.1)
+    with pytest.raises(Busy, match=r"Earlier calls have used the container for 0\.1 s"):
+        await run_code(sandbox, "x = 1")
+    monkeypatch.undo()
+    await sandbox.put("c", "go", _pieces(b""))
+    assert PrintedText("stdout", "'ended'\n") in [event async for event in first]
+    assert (await run_code(sandbox, "'x' in dir()")).stdout == "False\n"
+
+
+async def test_the_time_of_a_call_begins_when_it_starts(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antiphon.sandbox.client._RUN_MARGIN", 0.0)
+    first = asyncio.create_task(run_code(sandbox, "import time\ntime.sleep(1.5)"))
+    await sandbox.status()
+    assert (await run_code(sandbox, "1 + 1", seconds=1.2)).stdout == "2\n"
+    assert (await first).result.outcome == "completed"
+
+
 @pytest.mark.parametrize(
     ("code", "reason"),
     [

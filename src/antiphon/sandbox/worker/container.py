@@ -10,8 +10,8 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,7 @@ class Call:
     nonce: str
     emit: Emit
     done: "asyncio.Future[bool]"  # whether the code raised an exception
+    task: "asyncio.Task[Any]"  # that awaits it
     output: int = 0
     dropped: int = 0
     figures: int = 0
@@ -80,6 +81,7 @@ class Container:
         self._max_files = max_files
         self._zygote = zygote
         self._lock = asyncio.Lock()
+        self._waiting: set[asyncio.Task[Any]] = set()  # for the lock
         self._call: Call | None = None
         self._lost = False  # a kernel with variables has ended
         self._stamps: dict[str, Stamp] = {}
@@ -151,17 +153,18 @@ class Container:
 
     async def run(self, code: bytes, seconds: float, cpu_seconds: float, emit: Emit) -> dict[str, Any]:
         """Run code and return how it ended; output and figures are emitted meanwhile."""
-        async with self._lock:
-            await self._start()
-            kernel, restarted, self._lost = self._kernel, self._lost, False
-            assert kernel is not None
-            began, self._server_files = time.monotonic(), set()
-            tree = processes.list_tree(kernel.guard)
-            kernel.cpu_base = processes.measure_cpu(tree)
+        async with self._take_turn() as task:
+            emit({"started": True}, b"")
             done = asyncio.get_running_loop().create_future()
-            spared = frozenset(tree) if code.startswith(SHELL_CELL.encode()) else None
-            self._call = call = Call(secrets.token_hex(16), emit, done, cpu_limit=cpu_seconds, spared=spared)
+            self._call = call = Call(secrets.token_hex(16), emit, done, task, cpu_limit=cpu_seconds)
             try:
+                await self._start()
+                kernel, restarted, self._lost = self._kernel, self._lost, False
+                assert kernel is not None
+                began, self._server_files = time.monotonic(), set()
+                tree = processes.list_tree(kernel.guard)
+                kernel.cpu_base = processes.measure_cpu(tree)
+                call.spared = frozenset(tree) if code.startswith(SHELL_CELL.encode()) else None
                 kernel.writer.write(frames.pack({"nonce": call.nonce}, code))
                 outcome = await self._await_end(kernel, call, seconds)
                 for number in kernel.pipes:
@@ -175,6 +178,21 @@ class Container:
                 "dropped": call.dropped, "seconds": time.monotonic() - began, "code": kernel.code,
                 "exit_code": call.exit_code,
             }  # fmt: skip
+
+    @asynccontextmanager
+    async def _take_turn(self) -> "AsyncIterator[asyncio.Task[Any]]":
+        """Wait for earlier calls. The task of a call can be cancelled until its turn comes."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting.add(task)
+        try:
+            await self._lock.acquire()
+        finally:
+            self._waiting.discard(task)
+        try:
+            yield task
+        finally:
+            self._lock.release()
 
     async def _await_end(self, kernel: KernelProcess, call: Call, seconds: float) -> str:
         ended = asyncio.ensure_future(kernel.ended.wait())
@@ -219,13 +237,16 @@ class Container:
             await asyncio.wait_for(kernel.ended.wait(), _END_SECONDS)
         kernel.reason = kernel.reason or "exited"
 
-    async def interrupt(self) -> None:
-        """Interrupt the running call; its kernel is killed if it does not stop."""
+    async def interrupt(self, task: "asyncio.Task[Any] | None" = None) -> None:
+        """Interrupt the running call, or that of a task; its kernel is killed if it does not stop."""
         call, kernel = self._call, self._kernel
-        if call is None or kernel is None or call.done.done():
+        if task is not None and task in self._waiting:
+            task.cancel()
+        if call is None or call.done.done() or task not in (None, call.task):
             return
         call.outcome = "interrupted"
-        await self._end_code(kernel, call, INTERRUPT_GRACE)
+        if kernel is not None:
+            await self._end_code(kernel, call, INTERRUPT_GRACE)
         await asyncio.wait({call.done}, timeout=INTERRUPT_GRACE)
         if self._call is call and not call.done.done():
             await self.kill("interrupted")
