@@ -341,6 +341,33 @@ async def test_a_killed_zygote_is_replaced(lone_sandbox: LocalSandbox) -> None:
     assert (record.stdout, record.result.restarted) == ("2\n", True)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_server_that_leaves_while_its_container_starts_does_not_confuse_the_next_start(
+    level: SandboxLevel,
+) -> None:
+    async with asyncio.timeout(60), run_sandbox(level) as sandbox:
+        try:
+            await sandbox.status()
+        except SandboxUnavailable as error:
+            pytest.skip(f"permission: no sandbox of this level: {error}")
+        other, zygote = LocalSandbox(sandbox.settings), find_processes(sandbox.folder)[1]
+        await other.status()
+        os.kill(zygote, signal.SIGSTOP)
+        start = asyncio.create_task(other.start("d", LIMITS))
+        await asyncio.sleep(0)
+        await other.status()  # the sandbox process has asked the zygote
+        await other.close()
+        with suppress(SandboxUnavailable):
+            await start
+        while (await sandbox.status()).containers:
+            pass
+        os.kill(zygote, signal.SIGCONT)
+        await sandbox.start("c", LIMITS)
+        assert (await run_code(sandbox, "while True: pass", seconds=0.2)).result.outcome == "timeout"
+        while len(find_processes(sandbox.folder)) > 4:  # the kernel of the other container ends
+            await asyncio.to_thread(os.sched_yield)
+
+
 async def test_the_number_of_containers_is_limited(lone_sandbox: LocalSandbox) -> None:
     with pytest.raises(Busy):
         await lone_sandbox.start("d", LIMITS)

@@ -133,8 +133,8 @@ class Container:
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
         try:
             guard, pidfd = await self._zygote.start_container(self._spec, [other.fileno(), pipes[0][1], pipes[1][1]])
-        except StartFailed:
-            own.close()
+        except (StartFailed, asyncio.CancelledError):
+            own.close()  # and so a kernel ends that is started nevertheless
             for reader_end, _ in pipes:
                 os.close(reader_end)
             raise

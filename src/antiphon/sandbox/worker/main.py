@@ -109,7 +109,7 @@ class ContainerHost:
         self._containers[name] = container
         try:
             await container.start()
-        except StartFailed:
+        except (StartFailed, asyncio.CancelledError):
             await container.stop()
             del self._containers[name]
             raise
