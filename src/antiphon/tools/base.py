@@ -172,12 +172,12 @@ class ResponseTool(Protocol):
 
 
 class BuiltInTool(Protocol):
-    """A kind of tool that comes with the server."""
+    """A kind of tool that comes with the server. By default all options of its declarations have an effect."""
 
     kind: str  # key in the registry
     types: tuple[type, ...]  # the declaration types that it serves
-    harmony: str  # name of the tool in gpt-oss (browser, python); "" for none
-    recipients: Mapping[str, str]  # function names of gpt-oss: browser.search → web_search
+    harmony: str = ""  # name of the tool in gpt-oss (browser, python)
+    recipients: Mapping[str, str] = {}  # function names of gpt-oss: browser.search → web_search
 
     @property
     def missing(self) -> str:
@@ -191,8 +191,10 @@ class BuiltInTool(Protocol):
 
     def list_ignored(self, declared: Declaration) -> list[str]:
         """Return the options of this declaration that have no effect, such as `tools.user_location.city`."""
+        return []
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseTool:
         """Create the tool for one response. `include`: optional fields that the client requested in items."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        return

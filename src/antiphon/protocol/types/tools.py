@@ -276,3 +276,9 @@ _SearchTool = (
 _ComputerTool = ComputerTool | ComputerUsePreviewTool | LocalShellTool | ShellTool | ApplyPatchTool
 _CodeTool = CodeInterpreterTool | ImageGenerationTool | ToolSearchTool | ProgrammaticTool
 Tool = FunctionTool | CustomTool | NamespaceTool | McpTool | _SearchTool | _ComputerTool | _CodeTool
+_RestrictedTool = FunctionTool | CustomTool | McpTool | ShellTool | ApplyPatchTool | CodeInterpreterTool
+
+
+def may_models_call(tool: _RestrictedTool) -> bool:
+    """Whether models themselves may call a tool, and not programs alone."""
+    return tool.allowed_callers is UNSET or "direct" in tool.allowed_callers
