@@ -137,8 +137,13 @@ async def test_a_container_is_made_only_for_code_and_its_lack_is_told_to_the_mod
         for _ in range(3):
             await create(server)
         assert (await server.get("containers")).json()["data"] == []
-        await create(server, "1")
-        response = await create(server, "2")
+        first = await create(server, "1")
+        assert (await create(server, "2"))["output"][0]["status"] == "completed"  # the idle container gives way
+        again = await create(server, "3", previous_response_id=first["id"])
+        assert again["output"][0]["container_id"] != first["output"][0]["container_id"]
+        assert "This ran in another container" in last_prompt(server)
+        await ContainerApi(server).create()
+        response = await create(server, "4")
         assert [item["status"] for item in response["output"]] == ["failed", "completed"]
         assert "Error: At most 1 containers can run" in last_prompt(server)
 

@@ -105,7 +105,7 @@ class ResponseContainer:
         return self.wanted.memory_limit in (UNSET, other)
 
     def _use(self, found: str | None) -> None:
-        self.id, self._is_made = found or new_id("cntr"), found is not None
+        self.id, self._is_made = found or new_id("cntr_auto"), found is not None
         if self._previous and self._previous[0] != self.id:
             self._notice = OTHER_CONTAINER
         self.files.add([file for file in self._cited if file.container_id == self.id])
