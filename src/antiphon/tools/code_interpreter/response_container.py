@@ -17,7 +17,9 @@ from antiphon.errors import (
     ContainerExpired,
     DeclaredContainerExpired,
     DeclaredContainerUnknown,
+    NotFound,
     SandboxDisabled,
+    SandboxUnavailable,
     UnknownContainer,
 )
 from antiphon.ids import new_id
@@ -62,6 +64,8 @@ class ResponseContainer:
         self._param, self._previous, self._cited = param, list_containers(history), list_cited_files(history)
         if isinstance(self.wanted, AutoContainer) and (files := list_files(history)):
             self.wanted = replace(self.wanted, file_ids=[*(self.wanted.file_ids or ()), *files])
+        if isinstance(self.wanted, str):
+            self._use(self.wanted)
         try:
             await self._containers.check(self._tenant, self.wanted, self._param)
         except UnknownContainer as error:
@@ -73,16 +77,20 @@ class ResponseContainer:
             raise
         if isinstance(self.wanted, AutoContainer) and (self._previous or self.first is not None):
             return self.find
-        self._use(self.wanted if isinstance(self.wanted, str) else None)
+        if not self.id:
+            self._use(None)
         return None
 
     async def recover(self, output: Sequence[OutputItem]) -> str:
         if not (used := list_containers(output)):
             return ""
         self._previous, self.id = [*dict.fromkeys([*used, *self._previous])], ""
-        await self.find()
-        if used[0] == self.id:
-            return FOUND
+        try:
+            await self.find()
+            if used[0] == self.id:
+                return FOUND
+        except (NotFound, SandboxUnavailable):  # it was declared: no other one is used, and further calls fail
+            self._use(used[0])
         self.files.clear()
         return LOST
 
