@@ -12,6 +12,7 @@ has not included; later responses show it to their models.
 """
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 
 from antiphon.core.deltas import (
     CallStarted,
+    CommandDone,
     ItemAdded,
     ReasoningDelta,
     ServerItemDone,
@@ -35,7 +37,14 @@ from antiphon.core.emitter.parts_in_progress import EventList
 from antiphon.core.emitter.server_item_kinds import is_server_item
 from antiphon.core.emitter.tool_items import initial_view
 from antiphon.ids import ItemIds
-from antiphon.protocol.types.items import CodeInterpreterCall, Message, OutputItem, Reasoning, ShellCall
+from antiphon.protocol.types.items import (
+    CodeInterpreterCall,
+    Message,
+    OutputItem,
+    Reasoning,
+    ShellCall,
+    ShellCallOutput,
+)
 from antiphon.protocol.types.parts import InputText
 from antiphon.protocol.types.response import Response
 
@@ -128,7 +137,15 @@ class _PackedDone(Struct, frozen=True, array_like=True, tag="z"):
     model_text: str = ""  # what the model read of it, if the item lacks it
 
 
-_PackedEntry = LogEntry | _PackedDeltas | _PackedDone
+class _PackedCommand(Struct, frozen=True, array_like=True, tag="y"):
+    """CommandDone; the output is that of the command `number` of the item at `output_index`."""
+
+    key: int
+    output_index: int
+    number: int
+
+
+_PackedEntry = LogEntry | _PackedDeltas | _PackedDone | _PackedCommand
 
 
 def _encode_folded(part: Any) -> list[_PackedDeltas]:
@@ -187,6 +204,7 @@ def _drop_results(log: Sequence[Sequence[LogEntry]], response: Response) -> list
     """Drop what server items got after their start. Items have the order in which they started."""
     indexes = iter([n for n, item in enumerate(response.output) if not isinstance(item, Message | Reasoning)])
     started: dict[int, int] = {}  # output index of the item last started under a key
+    commands: Counter[int] = Counter()  # that have ended, by output index
 
     def shorten(entry: LogEntry) -> _PackedEntry:
         match entry:
@@ -197,6 +215,9 @@ def _drop_results(log: Sequence[Sequence[LogEntry]], response: Response) -> list
                     next(indexes)
                 started[key] = next(indexes)
                 return entry if isinstance(item, ShellCall) else ServerItemStarted(key, initial_view(item))
+            case CommandDone(key=key):
+                commands[started[key]] += 1
+                return _PackedCommand(key, started[key], commands[started[key]] - 1)
             case ServerItemDone(key=key, item=CodeInterpreterCall(outputs=None), model_output=content):
                 return _PackedDone(key, started[key], _join_text(content))
             case ServerItemDone(key=key):
@@ -222,5 +243,10 @@ def _restore(entries: list[_PackedEntry], body: bytes) -> Iterator[LogEntry]:
             item = output[entry.output_index]
             assert is_server_item(item)
             yield ServerItemDone(entry.key, replace(item, id=UNSET), entry.model_text)
+        elif isinstance(entry, _PackedCommand):
+            output = output or _response_decoder.decode(body).output
+            item = output[entry.output_index]
+            assert isinstance(item, ShellCallOutput)
+            yield CommandDone(entry.key, item.output[entry.number])
         else:
             yield entry
