@@ -104,7 +104,7 @@ class ResolvedRequest(Struct, frozen=True):
     earlier: Sequence[InputItem]
     continuation: Continuation
     is_chain_root: bool  # its previous response belongs to the connection
-    code_outputs: Mapping[str, ToolOutputContent] = NO_TOOL_OUTPUTS  # of earlier items that lack them, by their id
+    tool_outputs: Mapping[str, ToolOutputContent] = NO_TOOL_OUTPUTS  # of earlier items that lack them, by their id
 
     @property
     def is_resumed(self) -> bool:
@@ -242,10 +242,10 @@ class Planner:
         served = self._models.find(request.model)
         capabilities = await served.capabilities()
         validation.reject_unsupported_by_engine(request, sent, capabilities, served.engine.name)
-        earlier, code_outputs = cached_items, NO_TOOL_OUTPUTS
+        earlier, tool_outputs = cached_items, NO_TOOL_OUTPUTS
         if earlier is None:
             earlier = await self._load_earlier(tenant, request, continuation.resumed)
-            code_outputs = await self._history_loader.load_code_outputs(tenant, earlier)
+            tool_outputs = await self._history_loader.load_tool_outputs(tenant, earlier)
         if continuation.resumed is None:
             decoded = await self._resolve_items(tenant, decoded)
             if cached_items is not None and self.is_stored(request):
@@ -253,12 +253,12 @@ class Planner:
         if continuation.raw_prompt is None:
             decoded = apply_defaults(decoded, served, capabilities, self._settings.output_limits)
         target = make_target(decoded, served, capabilities, self._settings.output_limits)
-        return ResolvedRequest(tenant, decoded, target, earlier, continuation, cached_items is not None, code_outputs)
+        return ResolvedRequest(tenant, decoded, target, earlier, continuation, cached_items is not None, tool_outputs)
 
     async def _prepare(self, resolved: ResolvedRequest) -> PreparedRequest:
         tenant, decoded, target = resolved.tenant, resolved.decoded, resolved.target
         if (raw_prompt := resolved.continuation.raw_prompt) is None:
-            inputs = PromptInputs(tenant, resolved.earlier, resolved.code_outputs)
+            inputs = PromptInputs(tenant, resolved.earlier, resolved.tool_outputs)
             prepared = await prepare(decoded, inputs, target, self._services)
         else:
             settings = self._settings
@@ -296,7 +296,7 @@ class Planner:
         """Plan another turn of the same response, for which fewer tokens may remain."""
         tenant, target = resolved.tenant, resolved.target
         target = make_target(decoded, target.served, target.capabilities, self._settings.output_limits)
-        inputs = PromptInputs(tenant, resolved.earlier, {**resolved.code_outputs, **tool_texts})
+        inputs = PromptInputs(tenant, resolved.earlier, {**resolved.tool_outputs, **tool_texts})
         prepared = await prepare(decoded, inputs, target, self._services)
         tier = decoded.request.service_tier
         ticket = self._models.admit(target.served, target.capabilities, True, tenant, tier)
