@@ -18,6 +18,7 @@ from antiphon.core.deltas import Delta, ServerItem, StartedItem, ToolOutputConte
 from antiphon.core.file_search import SearchHit, SearchRequest
 from antiphon.egress import EgressClient
 from antiphon.protocol.types.items import InputItem, OutputItem
+from antiphon.protocol.types.parts import InputFile
 from antiphon.protocol.types.tools import AutoContainer, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.sandbox.base import CodeEvent
@@ -72,6 +73,9 @@ class CodeContainers(Protocol):
 
     async def make(self, tenant: str, wanted: AutoContainer, container_id: str, param: str) -> None:
         """Make a container with the files of the declaration, under a new id."""
+
+    async def add_files(self, tenant: str, container_id: str, files: Sequence[InputFile]) -> None:
+        """Put files with inline data into a container, unless it has them. Their names begin with a digest."""
 
     def run(
         self, tenant: str, container_id: str, code: str, seconds: float | None = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -198,6 +199,40 @@ async def test_files_of_the_declaration_and_of_messages_are_in_the_container(ser
     response = await create(server, code, tools=[tool], include=[OUTPUTS], input=[{"role": "user", "content": parts}])
     assert response["output"][0]["outputs"] == [{"type": "logs", "logs": "['1', 'two']\n"}]
     assert response["tools"] == [tool]
+
+
+@pytest.mark.shows("E.19")
+@pytest.mark.parametrize("kind", ["code_interpreter", "shell"])
+async def test_a_file_with_inline_data_is_in_the_container_and_the_model_is_told_where(
+    server: ApiServer, kind: str
+) -> None:
+    api = ContainerApi(server)
+    stored = await api.store_file(b"two", "b.txt")
+    data = "data:text/csv;base64," + b64encode(b"a,b").decode()
+    parts = [
+        {"type": "input_file", "file_data": data, "filename": "../a.csv"},
+        {"type": "input_file", "file_id": stored},
+        {"type": "input_text", "text": "Read."},
+    ]
+    fields: dict[str, Any] = {"tools": [TOOL, {"type": "shell", "environment": {"type": "container_auto"}}]}
+    response = await create(server, input=[{"role": "user", "content": parts}], **fields)
+    inline, by_id = re.findall(r'name="[ab]\.\w+" path="(/mnt/data/[^"]+)"', last_prompt(server))
+    assert inline.endswith("-.._a.csv")
+    assert by_id == f"/mnt/data/{stored}-b.txt"
+    if kind == "shell":
+        arguments = json.dumps({"commands": [f"cat {inline} {by_id}"]})
+        server.engine.says(CallStarted(0, "shell"), CallDelta(0, arguments), CallDone(0))
+        response = await create(server, previous_response_id=response["id"], **fields)
+        assert response["output"][1]["output"][0]["stdout"] == "a,btwo"
+        return
+    code = f"open('{inline}').read() + open('{by_id}').read()"
+    response = await create(server, code, previous_response_id=response["id"], include=[OUTPUTS])
+    assert response["output"][0]["outputs"] == [{"type": "logs", "logs": "'a,btwo'\n"}]
+    changed = await create(server, f"open('{inline}', 'w').write('mine')", previous_response_id=response["id"])
+    response = await create(server, f"open('{inline}').read()", previous_response_id=changed["id"], include=[OUTPUTS])
+    assert response["output"][0]["outputs"] == [{"type": "logs", "logs": "'mine'\n"}]  # it is written once
+    listed = (await server.get(f"containers/{response['output'][0]['container_id']}/files")).json()["data"]
+    assert sorted(file["path"] for file in listed) == sorted([inline, by_id])
 
 
 async def test_parallel_calls_run_in_their_order(server: ApiServer) -> None:
