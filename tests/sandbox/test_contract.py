@@ -89,6 +89,12 @@ async def _pieces(*parts: bytes) -> AsyncIterator[bytes]:
         yield part
 
 
+def _read_session_group(pid: int) -> str:
+    """Return the group by which the kernel divides CPU time among sessions; "" if it does not."""
+    path = Path(f"/proc/{pid}/autogroup")
+    return path.read_text() if path.exists() else ""
+
+
 async def _await_end(sandbox: LocalSandbox) -> None:
     deadline = time.monotonic() + 10
     while find_processes(sandbox.folder):
@@ -293,6 +299,13 @@ async def test_containers_do_not_see_each_other_and_random_numbers_differ(sandbo
     assert second.stdout.splitlines()[1] == "[]"
     await sandbox.stop("d")
     assert first.stdout.splitlines()[0] != second.stdout.splitlines()[0]
+
+
+async def test_code_has_the_lowest_priority_and_cannot_raise_it(lone_sandbox: LocalSandbox) -> None:
+    code = "import os\ntry: os.setpriority(os.PRIO_PROCESS, 0, 0)\nexcept OSError: print('refused')\nos.nice(0)"
+    assert (await run_code(lone_sandbox, code)).stdout == "refused\n19\n"
+    if os.geteuid() == 0 and (group := _read_session_group(find_processes(lone_sandbox.folder)[-1])):
+        assert group.endswith(" nice 19\n")
 
 
 async def test_a_stopped_or_unknown_container_is_refused(sandbox: Sandbox) -> None:

@@ -163,6 +163,7 @@ class Container:
                 assert kernel is not None
                 began, self._server_files = time.monotonic(), set()
                 tree = processes.list_tree(kernel.guard)
+                processes.lower_priority(tree)
                 kernel.cpu_base = processes.measure_cpu(tree)
                 call.spared = frozenset(tree) if code.startswith(SHELL_CELL.encode()) else None
                 kernel.writer.write(frames.pack({"nonce": call.nonce}, code))
