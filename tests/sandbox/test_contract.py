@@ -20,6 +20,7 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.config.areas import SandboxLevel
+from antiphon.core.images import read_image_info
 from antiphon.errors import Busy, InvalidValue, NotFound, SandboxUnavailable, StorageLimitReached, UnknownContainer
 from antiphon.sandbox.base import PrintedText, make_shell_cell
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings, make_sandbox_settings
@@ -447,7 +448,7 @@ async def test_figures_come_out_as_images_and_packages_work(level: SandboxLevel)
             pytest.skip(f"permission: no sandbox of this level: {error}")
         code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.figure()\nplt.plot([2, 1])\nNone"
         record = await run_code(sandbox, code)
-        assert [figure[:4] for figure in record.figures] == [b"\x89PNG"] * 2
+        assert [read_image_info(figure).media_type for figure in record.figures] == ["image/png"] * 2
         assert (await run_code(sandbox, "plt.plot([1])\nplt.show()\nNone")).stderr == ""
         assert len((await run_code(sandbox, "for _ in range(12): plt.figure()")).figures) == 10
         code = "import pandas as pd, numpy as np\npd.DataFrame({'a': np.arange(4) @ np.ones((4, 2))}).a.sum()"

@@ -3,14 +3,15 @@
 import asyncio
 import json
 import re
-from base64 import b64encode
-from collections.abc import AsyncIterator
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Text
+from antiphon.core.images import read_image_info
 from antiphon.core.prompt import Chunk, TokenPrompt
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from tests.api.app import ApiServer, parse_events, run_api
@@ -18,6 +19,7 @@ from tests.api.containers.container_api import ContainerApi
 from tests.golden.harmony.cases import decode_tokens, encode_tokens
 from tests.oracles.responses import accumulate, check_event, check_response
 from tests.support.media_files import png
+from tests.support.sandboxes import PACKAGES_PYTHON, keep_sandbox
 from tests.tools.code_interpreter.local_containers import PYPLOT
 from tests.transport.websocket.ws_client import open_websocket
 
@@ -34,6 +36,17 @@ LINK = "sandbox:/mnt/data/numbers.csv"
 async def server(sandbox_options: dict[str, Any]) -> AsyncIterator[ApiServer]:
     async with asyncio.timeout(120), run_api(**sandbox_options) as server:
         yield server
+
+
+@pytest.fixture
+def packages_options() -> Iterator[dict[str, Any]]:
+    """Settings of a server whose code has numpy and matplotlib."""
+    if not PACKAGES_PYTHON.exists():
+        pytest.skip("download: `make sandbox-packages` installs numpy, pandas, matplotlib and pillow")
+    with keep_sandbox("auto", str(PACKAGES_PYTHON)) as found:
+        if isinstance(found, str):
+            pytest.skip(f"permission: no sandbox: {found}")
+        yield {"sandbox_folder": found.folder, "sandbox_python": found.python}
 
 
 def make_calls(*codes: str) -> list[Delta]:
@@ -187,6 +200,19 @@ async def test_a_figure_is_an_output_and_cited_although_nobody_links_it(server: 
     assert FIGURE in last_prompt(server)  # the fake model sees images
     await create(server, previous_response_id=response["id"])
     assert FIGURE not in last_prompt(server)
+
+
+@pytest.mark.shows("E.19")
+async def test_a_plot_of_matplotlib_opens_as_a_png(packages_options: dict[str, Any]) -> None:
+    code = "import numpy as np, matplotlib.pyplot as plt\nplt.plot(np.sin(np.arange(100) / 10))\nplt.savefig('s.png')"
+    async with asyncio.timeout(120), run_api(**packages_options) as server:
+        response = await create(server, code, answer="It is sandbox:/mnt/data/s.png", include=[OUTPUTS])
+        call, message = response["output"]
+        shown = b64decode(call["outputs"][0]["url"].removeprefix("data:image/png;base64,"))
+        assert (read_image_info(shown).width, read_image_info(shown).height) == (640, 480)
+        saved, figure = message["content"][0]["annotations"]
+        assert read_image_info(await ContainerApi(server).read(saved["container_id"], saved["file_id"])).width == 640
+        assert await ContainerApi(server).read(figure["container_id"], figure["file_id"]) == shown
 
 
 @pytest.mark.shows("E.19")
