@@ -86,8 +86,8 @@ RULES = f"""
 
 Arguments that are valid JSON are passed on byte for byte. Unambiguous errors are repaired:
 
-- single quotes, triple quotes (with literal backslashes), keys and words without quotes, `True`, `False`, `None`, `NaN`,
-  tuples
+- single quotes, triple quotes (with literal backslashes), keys and words without quotes, `True`, `False`, `None`,
+  `NaN`, tuples
 - line breaks and other control characters in strings, backslashes that escape nothing
 - missing commas before a string, a list or an object; superfluous commas
 - missing brackets and brackets of the wrong kind; a missing end, at the end of the output or at a closing marker. A key

@@ -28,6 +28,7 @@ from antiphon.core.deltas import (
     CallDelta,
     CallDone,
     CallStarted,
+    CommandDone,
     Delta,
     Progress,
     ReasoningDelta,
@@ -332,8 +333,9 @@ async def test_a_successful_call_emits_valid_events_from_start_to_end(kind: str)
             assert type(tool_result.item) is type(item)
             assert tool_result.model_output
             check_result(tool_result)
-            stages = [delta.stage for delta in deltas if isinstance(delta, Progress) and delta.key == key]
-            assert len(stages) == len(deltas)
+            progress = [delta for delta in deltas if isinstance(delta, Progress | CommandDone) and delta.key == key]
+            assert progress == deltas
+            stages = [delta.stage for delta in progress if isinstance(delta, Progress)]
             assert {*stages} <= SERVER_ITEM_KINDS[type(item)].stages.keys()
         await tool.close()
 

@@ -59,6 +59,7 @@ def test_a_pdf_is_recognised_behind_leading_bytes() -> None:
 
 def test_a_file_is_fenced_with_its_name() -> None:
     assert fence_text("a.txt", "one\ntwo") == '<file name="a.txt">\none\ntwo\n</file>'
+    assert fence_text("a.txt", "one", "/mnt/data/1-a") == '<file name="a.txt" path="/mnt/data/1-a">\none\n</file>'
     assert fence_text("a.txt", "one\n") == '<file name="a.txt">\none\n</file>'
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.config.areas import SandboxLevel
+from antiphon.core.images import read_image_info
 from antiphon.errors import Busy, InvalidValue, NotFound, SandboxUnavailable, StorageLimitReached, UnknownContainer
 from antiphon.sandbox.base import PrintedText, make_shell_cell
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings, make_sandbox_settings
@@ -89,6 +90,12 @@ async def _pieces(*parts: bytes) -> AsyncIterator[bytes]:
         yield part
 
 
+def _read_session_group(pid: int) -> str:
+    """Return the group by which the kernel divides CPU time among sessions; "" if it does not."""
+    path = Path(f"/proc/{pid}/autogroup")
+    return path.read_text() if path.exists() else ""
+
+
 async def _await_end(sandbox: LocalSandbox) -> None:
     deadline = time.monotonic() + 10
     while find_processes(sandbox.folder):
@@ -110,11 +117,14 @@ async def test_prints_the_last_value_and_a_traceback_are_shown(sandbox: Sandbox)
     assert record.stderr.startswith('Traceback (most recent call last):\n  File "<cell 2>", line 3')
     assert "return 1 / 0" in record.stderr
     assert (await run_code(sandbox, "import asyncio\nawait asyncio.sleep(0, 'awaited')")).stdout == "'awaited'\n"
+    assert (await run_code(sandbox, "await asyncio.sleep(0)\n1 / 0")).stderr.count("File") == 1
 
 
 async def test_code_with_a_syntax_error_or_an_exit_leaves_the_kernel_alone(sandbox: Sandbox) -> None:
     await run_code(sandbox, "x = 1")
-    assert "SyntaxError" in (await run_code(sandbox, "x = (")).stderr
+    refused = (await run_code(sandbox, "x = (")).stderr
+    assert refused.startswith('  File "<cell 2>", line 1\n    x = (\n')
+    assert "SyntaxError" in refused
     assert (await run_code(sandbox, "exit()")).result.outcome == "completed"
     assert (await run_code(sandbox, "x")).stdout == "1\n"
 
@@ -228,10 +238,57 @@ async def test_a_closed_iterator_interrupts_the_code(sandbox: Sandbox) -> None:
         assert (await run_code(sandbox, "x")).stdout == "7\n"
 
 
+@pytest.mark.parametrize("code", ["x = 2\nwhile True: pass", make_shell_cell("sleep 60")])
+async def test_an_interrupt_before_the_code_has_begun_keeps_the_variables(
+    lone_sandbox: LocalSandbox, code: str
+) -> None:
+    await run_code(lone_sandbox, "x = 1")
+    kernel = find_processes(lone_sandbox.folder)[-1]
+    os.kill(kernel, signal.SIGSTOP)
+    call = asyncio.create_task(run_code(lone_sandbox, code))
+    await asyncio.sleep(0)  # it is sent before what follows
+    interrupt = asyncio.create_task(lone_sandbox.interrupt("c"))
+    await lone_sandbox.status()
+    os.kill(kernel, signal.SIGCONT)
+    await interrupt
+    assert (await call).result.outcome == "interrupted"
+    assert (await run_code(lone_sandbox, "x in (1, 2)")).stdout == "True\n"
+
+
 async def test_calls_of_one_container_wait_for_each_other(sandbox: Sandbox) -> None:
     codes = [f"found = [*globals().get('found', []), {number}]\nfound" for number in range(5)]
     records = await asyncio.gather(*(run_code(sandbox, code) for code in codes))
     assert records[-1].stdout == "[0, 1, 2, 3, 4]\n"
+
+
+HELD = "print('begun')\nimport os, time\nwhile not os.path.exists('/mnt/data/go'): time.sleep(0.01)\n'ended'"
+
+
+async def test_a_call_that_leaves_the_queue_is_not_run_and_interrupts_no_other_one(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = sandbox.run("c", HELD, 20)
+    assert await anext(first) == PrintedText("stdout", "begun\n")
+    left = asyncio.create_task(run_code(sandbox, "x = 1"))
+    await sandbox.status()
+    left.cancel()
+    with suppress(asyncio.CancelledError):
+        await left
+    monkeypatch.setattr("antiphon.sandbox.client._QUEUE_SECONDS", 0.1)
+    with pytest.raises(Busy, match=r"Earlier calls have used the container for 0\.1 s"):
+        await run_code(sandbox, "x = 1")
+    monkeypatch.undo()
+    await sandbox.put("c", "go", _pieces(b""))
+    assert PrintedText("stdout", "'ended'\n") in [event async for event in first]
+    assert (await run_code(sandbox, "'x' in dir()")).stdout == "False\n"
+
+
+async def test_the_time_of_a_call_begins_when_it_starts(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("antiphon.sandbox.client._RUN_MARGIN", 0.0)
+    first = asyncio.create_task(run_code(sandbox, "import time\ntime.sleep(1.5)"))
+    await sandbox.status()
+    assert (await run_code(sandbox, "1 + 1", seconds=1.2)).stdout == "2\n"
+    assert (await first).result.outcome == "completed"
 
 
 @pytest.mark.parametrize(
@@ -296,6 +353,13 @@ async def test_containers_do_not_see_each_other_and_random_numbers_differ(sandbo
     assert first.stdout.splitlines()[0] != second.stdout.splitlines()[0]
 
 
+async def test_code_has_the_lowest_priority_and_cannot_raise_it(lone_sandbox: LocalSandbox) -> None:
+    code = "import os\ntry: os.setpriority(os.PRIO_PROCESS, 0, 0)\nexcept OSError: print('refused')\nos.nice(0)"
+    assert (await run_code(lone_sandbox, code)).stdout == "refused\n19\n"
+    if os.geteuid() == 0 and (group := _read_session_group(find_processes(lone_sandbox.folder)[-1])):
+        assert group.endswith(" nice 19\n")
+
+
 async def test_a_stopped_or_unknown_container_is_refused(sandbox: Sandbox) -> None:
     await sandbox.stop("c")
     with pytest.raises(UnknownContainer):
@@ -340,6 +404,33 @@ async def test_a_killed_zygote_is_replaced(lone_sandbox: LocalSandbox) -> None:
         await asyncio.to_thread(os.sched_yield)
     record = await run_code(lone_sandbox, "1 + 1")
     assert (record.stdout, record.result.restarted) == ("2\n", True)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_server_that_leaves_while_its_container_starts_does_not_confuse_the_next_start(
+    level: SandboxLevel,
+) -> None:
+    async with asyncio.timeout(60), run_sandbox(level) as sandbox:
+        try:
+            await sandbox.status()
+        except SandboxUnavailable as error:
+            pytest.skip(f"permission: no sandbox of this level: {error}")
+        other, zygote = LocalSandbox(sandbox.settings), find_processes(sandbox.folder)[1]
+        await other.status()
+        os.kill(zygote, signal.SIGSTOP)
+        start = asyncio.create_task(other.start("d", LIMITS))
+        await asyncio.sleep(0)
+        await other.status()  # the sandbox process has asked the zygote
+        await other.close()
+        with suppress(SandboxUnavailable):
+            await start
+        while (await sandbox.status()).containers:
+            pass
+        os.kill(zygote, signal.SIGCONT)
+        await sandbox.start("c", LIMITS)
+        assert (await run_code(sandbox, "while True: pass", seconds=0.2)).result.outcome == "timeout"
+        while len(find_processes(sandbox.folder)) > 4:  # the kernel of the other container ends
+            await asyncio.to_thread(os.sched_yield)
 
 
 async def test_the_number_of_containers_is_limited(lone_sandbox: LocalSandbox) -> None:
@@ -408,7 +499,7 @@ async def test_figures_come_out_as_images_and_packages_work(level: SandboxLevel)
             pytest.skip(f"permission: no sandbox of this level: {error}")
         code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.figure()\nplt.plot([2, 1])\nNone"
         record = await run_code(sandbox, code)
-        assert [figure[:4] for figure in record.figures] == [b"\x89PNG"] * 2
+        assert [read_image_info(figure).media_type for figure in record.figures] == ["image/png"] * 2
         assert (await run_code(sandbox, "plt.plot([1])\nplt.show()\nNone")).stderr == ""
         assert len((await run_code(sandbox, "for _ in range(12): plt.figure()")).figures) == 10
         code = "import pandas as pd, numpy as np\npd.DataFrame({'a': np.arange(4) @ np.ones((4, 2))}).a.sum()"

@@ -1,16 +1,18 @@
 """Builders of rows of containers."""
 
-from antiphon.ids import new_id
+from antiphon.ids import Prefix, new_id
 from antiphon.stores.base import ContainerFileRow, ContainerRow
 from tests.stores.rows import Clock
 
 SANDBOX = "host:/folder"
 
 
-def make_container(clock: Clock, name: str = "box", minutes: int = 20, sandbox: str = SANDBOX) -> ContainerRow:
+def make_container(
+    clock: Clock, name: str = "box", minutes: int = 20, sandbox: str = SANDBOX, prefix: Prefix = "cntr"
+) -> ContainerRow:
     now = clock()
     return ContainerRow(
-        id=new_id("cntr"), created=now, name=name, memory="1g", minutes=minutes, last_active=now,
+        id=new_id(prefix), created=now, name=name, memory="1g", minutes=minutes, last_active=now,
         expires=now + minutes * 60, sandbox=sandbox,
     )  # fmt: skip
 

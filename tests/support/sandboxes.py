@@ -51,11 +51,11 @@ async def run_sandbox(level: SandboxLevel, python: str = "", max_containers: int
 
 
 @contextmanager
-def keep_sandbox(level: SandboxLevel) -> Iterator[SandboxSettings | str]:
+def keep_sandbox(level: SandboxLevel, python: str = "") -> Iterator[SandboxSettings | str]:
     """A sandbox process that outlives event loops: its settings, or why there is none."""
     with TemporaryDirectory(prefix="sandbox-") as folder, socket.socket(socket.AF_UNIX) as holder:
         os.chmod(folder, 0o711)
-        sandbox = LocalSandbox(SandboxSettings(folder=Path(folder), level=level, python=find_python()))
+        sandbox = LocalSandbox(SandboxSettings(folder=Path(folder), level=level, python=python or find_python()))
 
         async def start() -> "subprocess.Popen[bytes]":
             await sandbox.status()

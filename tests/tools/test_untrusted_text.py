@@ -4,13 +4,18 @@ import msgspec
 import pytest
 
 from antiphon.errors import InvalidValue
-from antiphon.tools.untrusted_text import MAX_ARGUMENT_LENGTH, decode_arguments, escape_markers
+from antiphon.tools.untrusted_text import MAX_ARGUMENT_LENGTH, decode_arguments, drop_markers, escape_markers
 
 DECODER = msgspec.json.Decoder(dict[str, int])
 
 
 def test_the_characters_of_markers_are_replaced() -> None:
     assert escape_markers("a【1†b】\r\n\tc\0\ud800") == "a〔1‡b〕\n c?"
+
+
+def test_markers_of_an_earlier_response_become_names() -> None:
+    told = "Cite it, such as 【1†a.txt】.\n\n【1†a.txt】 file-1\nCite me.\n\nSee 【2†Otters†otters.example】."
+    assert drop_markers(told) == "[a.txt] file-1\nCite me.\n\nSee [Otters†otters.example]."
 
 
 def test_empty_arguments_are_an_empty_object() -> None:

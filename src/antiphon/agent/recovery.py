@@ -43,7 +43,7 @@ class Checkpoint(Struct):
     def add(self, entry: LogEntry) -> None:
         self.next_key = max(self.next_key, getattr(entry, "key", -1) + 1)
         match entry:
-            case RunStarted() | deltas.Progress() | deltas.CallDone():
+            case RunStarted() | deltas.Progress() | deltas.CommandDone() | deltas.CallDone():
                 return
             case deltas.TurnEnded(counts=counts):
                 self.is_mid_turn, self.approval_requested = False, False

@@ -43,6 +43,11 @@ def read_base64(text: str, max_bytes: int) -> DecodedData:
     return DecodedData(*_decode(text, 0, max_bytes))
 
 
+def read_file_data(text: str, max_bytes: int) -> bytes:
+    """Decode the content of an input_file: a data URL, or base64 alone. Raises UnreadableMedia."""
+    return (read_data_url(text, max_bytes) if is_data_url(text) else read_base64(text, max_bytes)).body
+
+
 def to_data_url(media_type: str, body: bytes) -> str:
     return f"data:{media_type};base64,{b64encode(body).decode('ascii')}"
 

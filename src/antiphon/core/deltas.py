@@ -119,6 +119,13 @@ class Progress(Struct, frozen=True, array_like=True, tag="g"):
     stage: str
 
 
+class CommandDone(Struct, frozen=True, array_like=True, tag="k"):
+    """The end of one command of a shell call: the next element of the output."""
+
+    key: int
+    output: it.ShellOutput
+
+
 class ServerItemDone(Struct, frozen=True, array_like=True, tag="o"):
     """The end of a server operation: its complete item, without the id.
 
@@ -147,6 +154,6 @@ class TurnEnded(Struct, frozen=True, array_like=True, tag="u"):
 
 
 PartDelta = Text | ReasoningDelta | Summary | EncryptedReasoning | Refusal | Citation
-ServerDelta = ServerItemStarted | Progress | ServerItemDone | ItemAdded | TurnEnded
+ServerDelta = ServerItemStarted | Progress | CommandDone | ServerItemDone | ItemAdded | TurnEnded
 InternalDelta = Break | Citation | EncryptedReasoning | ServerDelta  # without an event in other APIs
 Delta = PartDelta | Break | CallStarted | CallDelta | CallDone | ServerDelta

@@ -19,6 +19,9 @@ _SAMPLE_BYTES: Final = 65_536  # bytes inspected to recognise text
 _CONTROL_CHARS: Final = [chr(code) for code in (*range(0x08), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F)]
 _MAX_CONTROL_RATIO: Final = 0.01  # fraction of control characters tolerated: old text files contain a few
 _MAX_NAME_CHARS: Final = 128
+_MAX_PATH_BYTES: Final = 255  # of a file in a folder
+_NOT_IN_PATHS: Final = '/"<>'  # the path is part of a marker
+CONTAINER_FOLDER: Final = "/mnt/data/"
 _PDF_MAGIC: Final = b"%PDF-"
 _PDF_SEARCH_BYTES: Final = 1024  # the PDF header may follow up to this many bytes of other data
 _HTML_NAMES: Final = (".html", ".htm", ".xhtml")
@@ -73,8 +76,8 @@ def describe_kind(body: bytes) -> str:
     )
 
 
-def fence_text(name: str, text: str) -> str:
-    """Enclose a file's text in markers for a prompt.
+def fence_text(name: str, text: str, path: str = "") -> str:
+    """Enclose a file's text in markers for a prompt. `path`: where code finds the file.
 
     The author of the file cannot forge the end marker: if the text contains it, the markers have a digest of the text.
     """
@@ -82,7 +85,8 @@ def fence_text(name: str, text: str) -> str:
     if "</file" in text:
         tag = f"file-{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
     end = "" if text.endswith("\n") else "\n"
-    return f'<{tag} name="{name}">\n{text}{end}</{tag}>'
+    attribute = f' path="{path}"' if path else ""
+    return f'<{tag} name="{name}"{attribute}>\n{text}{end}</{tag}>'
 
 
 def clean_name(name: str) -> str:
@@ -90,6 +94,18 @@ def clean_name(name: str) -> str:
     last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
     cleaned = "".join([char for char in last[:_MAX_NAME_CHARS] if char.isprintable() and char not in '"<>'])
     return cleaned or "file"
+
+
+def name_in_container(prefix: str, filename: str) -> str:
+    """Return the name of a file in a container's folder. Its beginning is cut off if it is too long."""
+    plain = "".join([char if char.isprintable() and char not in _NOT_IN_PATHS else "_" for char in filename])
+    room = _MAX_PATH_BYTES - len(prefix) - 1
+    return f"{prefix}-{plain.encode()[-room:].decode(errors='ignore')}"
+
+
+def name_sent_file(body: bytes, filename: str) -> str:
+    """Return the name in a container of a file that was sent with a request. The same content has the same name."""
+    return name_in_container(blake2b(body, digest_size=8).hexdigest(), filename or "file")
 
 
 def _guess_encoding(body: bytes) -> str:

@@ -5,13 +5,14 @@ The entries of a running response are stored in batches. An ended response has a
 JSON. The output in the stored JSON of the response is the preset dictionary of the compression, since it contains
 almost every text of the log. zlib verifies that the dictionary is the same when it decompresses (RFC 1950, section 2.2,
 DICTID), so a log cannot be read with another response. Results of server items, which may be images, are not stored a
-second time: they are read from the response. The log alone has what a model was told of code whose outputs the client
-has not included; later responses show it to their models.
+second time: they are read from the response. The log alone has what a model was told of code and searches whose outputs
+the client has not included; later responses show it to their models.
 
     version ─ zlib stream of the log
 """
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 
 from antiphon.core.deltas import (
     CallStarted,
+    CommandDone,
     ItemAdded,
     ReasoningDelta,
     ServerItemDone,
@@ -35,7 +37,16 @@ from antiphon.core.emitter.parts_in_progress import EventList
 from antiphon.core.emitter.server_item_kinds import is_server_item
 from antiphon.core.emitter.tool_items import initial_view
 from antiphon.ids import ItemIds
-from antiphon.protocol.types.items import CodeInterpreterCall, Message, OutputItem, Reasoning, ShellCall
+from antiphon.protocol.types.items import (
+    CodeInterpreterCall,
+    FileSearchCall,
+    Message,
+    OutputItem,
+    Reasoning,
+    ShellCall,
+    ShellCallOutput,
+    WebSearchCall,
+)
 from antiphon.protocol.types.parts import InputText
 from antiphon.protocol.types.response import Response
 
@@ -100,6 +111,7 @@ def reset_response(response: Response) -> Response:
 # Version of the packed format and of the emitter together: it changes when the same log would produce other events.
 VERSION = 3
 
+MAX_FOUND_LENGTH = 4000  # characters of what a search has found, best first, that later responses show
 _LEVEL = 1  # the texts are in the dictionary: level 6 takes twice the time to save 5 % of a stored response
 # Base two logarithms of the window, which bounds the dictionary, and of the memory. zlib clears both for each log:
 # one of a few hundred bytes takes 16 µs, and 70 µs with the default of 15 and 8.
@@ -128,7 +140,15 @@ class _PackedDone(Struct, frozen=True, array_like=True, tag="z"):
     model_text: str = ""  # what the model read of it, if the item lacks it
 
 
-_PackedEntry = LogEntry | _PackedDeltas | _PackedDone
+class _PackedCommand(Struct, frozen=True, array_like=True, tag="y"):
+    """CommandDone; the output is that of the command `number` of the item at `output_index`."""
+
+    key: int
+    output_index: int
+    number: int
+
+
+_PackedEntry = LogEntry | _PackedDeltas | _PackedDone | _PackedCommand
 
 
 def _encode_folded(part: Any) -> list[_PackedDeltas]:
@@ -157,8 +177,8 @@ def unpack(packed: bytes, body: bytes) -> list[LogEntry]:
     return [*_restore(_unpack_entries(packed, body), body)]
 
 
-def read_code_outputs(packed: bytes, body: bytes) -> dict[str, ToolOutputContent]:
-    """Return what the model was told of code, by item id, where the items lack it. Raises UnreadableLog."""
+def read_tool_outputs(packed: bytes, body: bytes) -> dict[str, str]:
+    """Return what the model was told of code and searches, by item id, if the items lack it. Raises UnreadableLog."""
     calls = [entry for entry in _unpack_entries(packed, body) if isinstance(entry, _PackedDone) and entry.model_text]
     output = _response_decoder.decode(body).output if calls else []
     return {str(output[entry.output_index].id): entry.model_text for entry in calls}
@@ -187,6 +207,7 @@ def _drop_results(log: Sequence[Sequence[LogEntry]], response: Response) -> list
     """Drop what server items got after their start. Items have the order in which they started."""
     indexes = iter([n for n, item in enumerate(response.output) if not isinstance(item, Message | Reasoning)])
     started: dict[int, int] = {}  # output index of the item last started under a key
+    commands: Counter[int] = Counter()  # that have ended, by output index
 
     def shorten(entry: LogEntry) -> _PackedEntry:
         match entry:
@@ -197,8 +218,13 @@ def _drop_results(log: Sequence[Sequence[LogEntry]], response: Response) -> list
                     next(indexes)
                 started[key] = next(indexes)
                 return entry if isinstance(item, ShellCall) else ServerItemStarted(key, initial_view(item))
+            case CommandDone(key=key):
+                commands[started[key]] += 1
+                return _PackedCommand(key, started[key], commands[started[key]] - 1)
             case ServerItemDone(key=key, item=CodeInterpreterCall(outputs=None), model_output=content):
                 return _PackedDone(key, started[key], _join_text(content))
+            case ServerItemDone(key=key, item=FileSearchCall(results=None) | WebSearchCall(), model_output=content):
+                return _PackedDone(key, started[key], _join_text(content)[:MAX_FOUND_LENGTH])
             case ServerItemDone(key=key):
                 return _PackedDone(key, started[key])
             case ItemAdded():
@@ -222,5 +248,10 @@ def _restore(entries: list[_PackedEntry], body: bytes) -> Iterator[LogEntry]:
             item = output[entry.output_index]
             assert is_server_item(item)
             yield ServerItemDone(entry.key, replace(item, id=UNSET), entry.model_text)
+        elif isinstance(entry, _PackedCommand):
+            output = output or _response_decoder.decode(body).output
+            item = output[entry.output_index]
+            assert isinstance(item, ShellCallOutput)
+            yield CommandDone(entry.key, item.output[entry.number])
         else:
             yield entry

@@ -19,6 +19,7 @@ from msgspec import UNSET, Struct
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types import parts as pt
+from antiphon.protocol.types.tools import Tool, has_auto_container
 
 # (part index, field suffix) → parameter name; an empty suffix names the part itself
 ParamFormatter = Callable[[int, str], str]
@@ -36,6 +37,7 @@ class FileAttachment(Struct, frozen=True):
     data: str = ""
     url: str | None = None  # set instead of `data`
     file_id: str | None = None  # likewise
+    in_container: bool = False  # code can read it, and the model is told where
 
 
 AttachmentSource = ImageAttachment | FileAttachment
@@ -68,6 +70,7 @@ class ContentRenderer(Struct, frozen=True, eq=False):
 
     _features: Features
     _attachments: AttachmentLookup
+    _tools: Sequence[Tool] = ()  # of the request
 
     def render(self, parts: Sequence[pt.MessagePart], separator: str, param: ParamFormatter) -> str | list[Json]:
         """Render the parts; text-only content is joined with `separator`."""
@@ -113,11 +116,13 @@ class ContentRenderer(Struct, frozen=True, eq=False):
         return {"type": "image_url", "image_url": {"url": url, "detail": "high" if detail == "original" else detail}}
 
     def _render_file(self, part: pt.InputFile, index: int, param: ParamFormatter) -> str:
-        name = "" if part.filename is UNSET else part.filename
+        name, is_shown = "" if part.filename is UNSET else part.filename, has_auto_container(self._tools)
         if part.file_data is not UNSET:
-            return self._attachments.resolve(FileAttachment(name, data=part.file_data), param(index, ".file_data"))
+            source = FileAttachment(name, data=part.file_data, in_container=is_shown)
+            return self._attachments.resolve(source, param(index, ".file_data"))
         if part.file_url is not UNSET:
             return self._attachments.resolve(FileAttachment(name, url=part.file_url), param(index, ".file_url"))
         if part.file_id is not UNSET:
-            return self._attachments.resolve(FileAttachment(name, file_id=part.file_id), param(index, ".file_id"))
+            source = FileAttachment(name, file_id=part.file_id, in_container=is_shown)
+            return self._attachments.resolve(source, param(index, ".file_id"))
         raise InvalidValue("The part has no file_data.", param=param(index, ""))

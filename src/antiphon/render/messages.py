@@ -136,7 +136,7 @@ class _ItemRenderer:
         self._offered = offered
         self._request = request
         self._features = features
-        self._render_content = ContentRenderer(features, attachments).render
+        self._render_content = ContentRenderer(features, attachments, request.tools).render
         self._transcript = transcript.Transcript(supports_tools="tools" in features)
         self._pending_reasoning: list[str] = []
         self.images_omitted = False  # a client tool returned an image that the model cannot see; a note replaced it

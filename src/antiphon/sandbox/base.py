@@ -89,7 +89,8 @@ class CodeSandbox(Protocol):
     def run(self, container_id: str, code: str, seconds: float) -> AsyncGenerator[CodeEvent, None]:
         """Run code, after earlier calls of the container; the last event is a CodeResult. Nothing is run twice.
 
-        Closing the iterator interrupts the code.
+        Its time begins when it starts. Raises Busy if earlier calls do not end within ten minutes. Closing the iterator
+        interrupts the code, or takes the call out of the queue.
         """
 
     async def interrupt(self, container_id: str) -> None:

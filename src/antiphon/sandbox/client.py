@@ -24,6 +24,7 @@ from antiphon.sandbox.connection import SandboxConnection
 _CONTAINER_SECONDS = 40.0
 _FILE_SECONDS = 60.0
 _RUN_MARGIN = 60.0  # beyond the deadline of the code, for its start and its end
+_QUEUE_SECONDS = 600.0  # that a call waits for earlier ones of its container
 _PIECE = 1024 * 1024
 _CORES = 2  # CPU time of a call, relative to its deadline
 
@@ -48,7 +49,10 @@ class SandboxClient(ABC):
             "seconds": seconds,
             "cpu_seconds": _CORES * (seconds + 1),
         }  # the deadline has a grace
-        answers = connection.stream("run", seconds + _RUN_MARGIN, code.encode(errors="replace"), **arguments)
+        number, payload = connection.make_number(), code.encode(errors="replace")
+        answers = connection.stream(
+            "run", seconds + _RUN_MARGIN, payload, number=number, queued=_QUEUE_SECONDS, **arguments
+        )
         is_over = False
         try:
             async for header, data in answers:
@@ -64,7 +68,7 @@ class SandboxClient(ABC):
             await answers.aclose()
             if not is_over and connection.is_open:
                 with suppress(SandboxUnavailable, UnknownContainer):  # then the code has ended with the connection
-                    await connection.request("interrupt", _CONTAINER_SECONDS, id=container_id)
+                    await connection.request("interrupt", _CONTAINER_SECONDS, id=container_id, run=number)
 
     async def interrupt(self, container_id: str) -> None:
         await (await self.connect(container_id)).request("interrupt", _CONTAINER_SECONDS, id=container_id)

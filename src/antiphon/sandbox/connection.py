@@ -53,22 +53,35 @@ class SandboxConnection:
         finally:
             await answers.aclose()
 
+    def make_number(self) -> int:
+        """Return the number of a request, by which another one can name it."""
+        return next(self._numbers)
+
     async def stream(
-        self, op: str, seconds: float, payload: bytes = b"", /, **arguments: Any
+        self, op: str, seconds: float, payload: bytes = b"", /, *, number: int = 0, queued: float = 0, **arguments: Any
     ) -> AsyncGenerator[frames.Frame, None]:
-        """Send a request and yield all answers; the header of the last one has `end`."""
-        number = next(self._numbers)
+        """Send a request and yield all answers; the header of the last one has `end`.
+
+        A request that may be `queued` for some seconds has its own time from the answer `started` on.
+        """
+        number = number or self.make_number()
         queue: asyncio.Queue[frames.Frame | None] = asyncio.Queue()
         self._answers[number] = queue
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(queued or seconds) as deadline:
                 self._send({"call": number, "op": op, **arguments}, payload)
                 while True:
                     header, data = self._check(await queue.get())
+                    if "started" in header:
+                        queued = 0.0
+                        deadline.reschedule(asyncio.get_running_loop().time() + seconds)
+                        continue
                     yield header, data
                     if "end" in header:
                         return
         except TimeoutError:
+            if queued:
+                raise Busy(f"Earlier calls have used the container for {queued:g} s.", retry_after=_BUSY_SECONDS)
             raise SandboxUnavailable(f"The sandbox did not answer within {seconds:g} s.")
         finally:
             del self._answers[number]

@@ -19,6 +19,7 @@ from antiphon.core.file_search import SearchHit, SearchRequest
 from antiphon.core.skills import OfferedSkill
 from antiphon.egress import EgressClient
 from antiphon.protocol.types.items import InputItem, OutputItem
+from antiphon.protocol.types.parts import InputFile
 from antiphon.protocol.types.tools import AutoContainer, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.sandbox.base import CodeEvent
@@ -81,6 +82,9 @@ class CodeContainers(Protocol):
 
     async def make(self, tenant: str, wanted: AutoContainer, container_id: str, param: str) -> None:
         """Make a container with the files and skills of the declaration, under a new id."""
+
+    async def add_files(self, tenant: str, container_id: str, files: Sequence[InputFile]) -> None:
+        """Put files with inline data into a container, unless it has them. Their names begin with a digest."""
 
     def run(
         self, tenant: str, container_id: str, code: str, seconds: float | None = None
@@ -181,12 +185,12 @@ class ResponseTool(Protocol):
 
 
 class BuiltInTool(Protocol):
-    """A kind of tool that comes with the server."""
+    """A kind of tool that comes with the server. By default all options of its declarations have an effect."""
 
     kind: str  # key in the registry
     types: tuple[type, ...]  # the declaration types that it serves
-    harmony: str  # name of the tool in gpt-oss (browser, python); "" for none
-    recipients: Mapping[str, str]  # function names of gpt-oss: browser.search → web_search
+    harmony: str = ""  # name of the tool in gpt-oss (browser, python)
+    recipients: Mapping[str, str] = {}  # function names of gpt-oss: browser.search → web_search
 
     @property
     def missing(self) -> str:
@@ -200,8 +204,10 @@ class BuiltInTool(Protocol):
 
     def list_ignored(self, declared: Declaration) -> list[str]:
         """Return the options of this declaration that have no effect, such as `tools.user_location.city`."""
+        return []
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseTool:
         """Create the tool for one response. `include`: optional fields that the client requested in items."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        return

@@ -1,5 +1,6 @@
 """Texts that a tool must not trust: pages and files that a model reads, and the arguments that a model writes."""
 
+import re
 from typing import Final, TypeVar
 
 import msgspec
@@ -8,6 +9,8 @@ from antiphon.errors import InvalidValue
 
 MAX_ARGUMENT_LENGTH = 64 * 1024  # characters
 _REPLACEMENTS: Final = str.maketrans({"【": "〔", "】": "〕", "†": "‡", "\r": None, "\t": " ", "\0": None})
+_MARKER: Final = re.compile(r"【\d{1,6}†([^【】\n]*)】")
+_INSTRUCTION: Final = re.compile(r"^Cite [^\n]*【[^\n]*\n*", re.MULTILINE)  # of a tool: the texts have no such bracket
 
 T = TypeVar("T")
 
@@ -15,6 +18,11 @@ T = TypeVar("T")
 def escape_markers(text: str) -> str:
     """Replace the characters of citation markers in a text, and lone surrogates."""
     return replace_surrogates(text.translate(_REPLACEMENTS))
+
+
+def drop_markers(text: str) -> str:
+    """Return what a tool has told a model of pages or files without markers, which only hold within one response."""
+    return _MARKER.sub(r"[\1]", _INSTRUCTION.sub("", text))
 
 
 def replace_surrogates(text: str) -> str:

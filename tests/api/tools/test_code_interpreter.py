@@ -2,14 +2,16 @@
 
 import asyncio
 import json
-from base64 import b64encode
-from collections.abc import AsyncIterator
+import re
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, Text
+from antiphon.core.images import read_image_info
 from antiphon.core.prompt import Chunk, TokenPrompt
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from tests.api.app import ApiServer, parse_events, run_api
@@ -17,6 +19,7 @@ from tests.api.containers.container_api import ContainerApi
 from tests.golden.harmony.cases import decode_tokens, encode_tokens
 from tests.oracles.responses import accumulate, check_event, check_response
 from tests.support.media_files import png
+from tests.support.sandboxes import PACKAGES_PYTHON, keep_sandbox
 from tests.tools.code_interpreter.local_containers import PYPLOT
 from tests.transport.websocket.ws_client import open_websocket
 
@@ -33,6 +36,17 @@ LINK = "sandbox:/mnt/data/numbers.csv"
 async def server(sandbox_options: dict[str, Any]) -> AsyncIterator[ApiServer]:
     async with asyncio.timeout(120), run_api(**sandbox_options) as server:
         yield server
+
+
+@pytest.fixture
+def packages_options() -> Iterator[dict[str, Any]]:
+    """Settings of a server whose code has numpy and matplotlib."""
+    if not PACKAGES_PYTHON.exists():
+        pytest.skip("download: `make sandbox-packages` installs numpy, pandas, matplotlib and pillow")
+    with keep_sandbox("auto", str(PACKAGES_PYTHON)) as found:
+        if isinstance(found, str):
+            pytest.skip(f"permission: no sandbox: {found}")
+        yield {"sandbox_folder": found.folder, "sandbox_python": found.python}
 
 
 def make_calls(*codes: str) -> list[Delta]:
@@ -137,8 +151,13 @@ async def test_a_container_is_made_only_for_code_and_its_lack_is_told_to_the_mod
         for _ in range(3):
             await create(server)
         assert (await server.get("containers")).json()["data"] == []
-        await create(server, "1")
-        response = await create(server, "2")
+        first = await create(server, "1")
+        assert (await create(server, "2"))["output"][0]["status"] == "completed"  # the idle container gives way
+        again = await create(server, "3", previous_response_id=first["id"])
+        assert again["output"][0]["container_id"] != first["output"][0]["container_id"]
+        assert "This ran in another container" in last_prompt(server)
+        await ContainerApi(server).create()
+        response = await create(server, "4")
         assert [item["status"] for item in response["output"]] == ["failed", "completed"]
         assert "Error: At most 1 containers can run" in last_prompt(server)
 
@@ -184,6 +203,19 @@ async def test_a_figure_is_an_output_and_cited_although_nobody_links_it(server: 
 
 
 @pytest.mark.shows("E.19")
+async def test_a_plot_of_matplotlib_opens_as_a_png(packages_options: dict[str, Any]) -> None:
+    code = "import numpy as np, matplotlib.pyplot as plt\nplt.plot(np.sin(np.arange(100) / 10))\nplt.savefig('s.png')"
+    async with asyncio.timeout(120), run_api(**packages_options) as server:
+        response = await create(server, code, answer="It is sandbox:/mnt/data/s.png", include=[OUTPUTS])
+        call, message = response["output"]
+        shown = b64decode(call["outputs"][0]["url"].removeprefix("data:image/png;base64,"))
+        assert (read_image_info(shown).width, read_image_info(shown).height) == (640, 480)
+        saved, figure = message["content"][0]["annotations"]
+        assert read_image_info(await ContainerApi(server).read(saved["container_id"], saved["file_id"])).width == 640
+        assert await ContainerApi(server).read(figure["container_id"], figure["file_id"]) == shown
+
+
+@pytest.mark.shows("E.19")
 async def test_files_of_the_declaration_and_of_messages_are_in_the_container(server: ApiServer) -> None:
     api = ContainerApi(server)
     declared, sent = await api.store_file(b"1", "a.csv"), await api.store_file(b"two", "b.txt")
@@ -193,6 +225,40 @@ async def test_files_of_the_declaration_and_of_messages_are_in_the_container(ser
     response = await create(server, code, tools=[tool], include=[OUTPUTS], input=[{"role": "user", "content": parts}])
     assert response["output"][0]["outputs"] == [{"type": "logs", "logs": "['1', 'two']\n"}]
     assert response["tools"] == [tool]
+
+
+@pytest.mark.shows("E.19")
+@pytest.mark.parametrize("kind", ["code_interpreter", "shell"])
+async def test_a_file_with_inline_data_is_in_the_container_and_the_model_is_told_where(
+    server: ApiServer, kind: str
+) -> None:
+    api = ContainerApi(server)
+    stored = await api.store_file(b"two", "b.txt")
+    data = "data:text/csv;base64," + b64encode(b"a,b").decode()
+    parts = [
+        {"type": "input_file", "file_data": data, "filename": "../a.csv"},
+        {"type": "input_file", "file_id": stored},
+        {"type": "input_text", "text": "Read."},
+    ]
+    fields: dict[str, Any] = {"tools": [TOOL, {"type": "shell", "environment": {"type": "container_auto"}}]}
+    response = await create(server, input=[{"role": "user", "content": parts}], **fields)
+    inline, by_id = re.findall(r'name="[ab]\.\w+" path="(/mnt/data/[^"]+)"', last_prompt(server))
+    assert inline.endswith("-.._a.csv")
+    assert by_id == f"/mnt/data/{stored}-b.txt"
+    if kind == "shell":
+        arguments = json.dumps({"commands": [f"cat {inline} {by_id}"]})
+        server.engine.says(CallStarted(0, "shell"), CallDelta(0, arguments), CallDone(0))
+        response = await create(server, previous_response_id=response["id"], **fields)
+        assert response["output"][1]["output"][0]["stdout"] == "a,btwo"
+        return
+    code = f"open('{inline}').read() + open('{by_id}').read()"
+    response = await create(server, code, previous_response_id=response["id"], include=[OUTPUTS])
+    assert response["output"][0]["outputs"] == [{"type": "logs", "logs": "'a,btwo'\n"}]
+    changed = await create(server, f"open('{inline}', 'w').write('mine')", previous_response_id=response["id"])
+    response = await create(server, f"open('{inline}').read()", previous_response_id=changed["id"], include=[OUTPUTS])
+    assert response["output"][0]["outputs"] == [{"type": "logs", "logs": "'mine'\n"}]  # it is written once
+    listed = (await server.get(f"containers/{response['output'][0]['container_id']}/files")).json()["data"]
+    assert sorted(file["path"] for file in listed) == sorted([inline, by_id])
 
 
 async def test_parallel_calls_run_in_their_order(server: ApiServer) -> None:

@@ -135,6 +135,23 @@ async def test_the_only_file_is_cited_at_the_end_of_an_answer_without_marks() ->
         ]
 
 
+@pytest.mark.shows("E.16")
+@pytest.mark.parametrize("included", [False, True])
+async def test_the_next_response_sees_the_passages_again_without_their_marks(included: bool) -> None:
+    async with run_api() as server:
+        store = await VectorApi(server).create_indexed(OTTERS, FISH)
+        queue_turns(server)
+        include = ["file_search_call.results"] if included else []
+        first = await server.create(tools=[declare(store)], include=include)
+        server.engine.says(Text("As I said."))
+        second = await server.create(tools=[declare(store)], previous_response_id=first["id"])
+        seen = repr(server.engine.seen[-1].prompt)
+        assert OTTERS in seen
+        assert "[0.txt]" in seen
+        assert "【" not in repr(server.engine.seen[-1].prompt.messages)  # type: ignore[union-attr]  # a chat
+        assert second["output"][0]["content"][0]["annotations"] == []
+
+
 async def test_file_search_works_over_a_websocket_and_in_the_background() -> None:
     async with run_api() as server:
         api = VectorApi(server)

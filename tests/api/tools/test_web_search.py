@@ -360,6 +360,10 @@ async def test_the_next_response_continues_after_a_search() -> None:
         second = await server.create(tools=[TOOL], previous_response_id=first["id"])
         check_response(second)
         assert second["output"][1]["content"][0]["annotations"][0]["url"] == f"{web.url}/fish"
+        shown = [repr(message) for message in server.engine.seen[-2].prompt.messages if message["role"] == "tool"]  # type: ignore[union-attr]  # a chat
+        assert len(shown) == 3
+        assert all(f"({web.url}/otters)" in text and "L4: " in text for text in shown[1:])
+        assert "【" not in "".join(shown)
 
 
 @pytest.mark.shows("A.19")

@@ -63,6 +63,26 @@ async def test_a_tenant_has_a_maximum_of_containers_that_have_not_expired(
     await store.add_container(TENANT, make_container(clock), 1)
 
 
+async def test_beyond_the_maximum_the_container_of_a_conversation_expires_that_was_not_used_for_longest(
+    store: Store, clock: Clock
+) -> None:
+    made, old, used, running = [
+        await add_container(store, clock, prefix=prefix) for prefix in ("cntr", *["cntr_auto"] * 3)
+    ]
+    clock.now += 1
+    await store.use_container(TENANT, used.id)
+    await store.use_container(TENANT, running.id, 180.0)
+    for evicted in (old, used):
+        new = make_container(clock)
+        await store.add_container(TENANT, new, 4)
+        assert await store.list_due_containers(SANDBOX) == [(TENANT, evicted.id)]
+        await store.end_container(TENANT, evicted.id)
+    with pytest.raises(StorageLimitReached):
+        await store.add_container(TENANT, make_container(clock), 4)
+    states = {row.id: row.state for row in (await store.page_containers(TENANT, PageQuery())).rows}
+    assert (states[made.id], states[running.id], states[old.id], states[used.id]) == (*["running"] * 2, *["ended"] * 2)
+
+
 async def test_containers_are_listed_page_by_page_and_by_name(store: Store, clock: Clock) -> None:
     ids = []
     for name in "aab":

@@ -15,6 +15,7 @@ from antiphon.core.deltas import (
     CallDone,
     CallStarted,
     Citation,
+    CommandDone,
     Delta,
     EncryptedReasoning,
     ItemAdded,
@@ -54,7 +55,14 @@ from antiphon.protocol.types.parts import (
 )
 from antiphon.protocol.types.response import Response
 from antiphon.transport.streaming.sse import encode_events
-from tests.core.emitter.tool_item_examples import ADDED_ITEMS, CLIENT_ITEMS, SERVER_ITEMS, get_start, make_mcp_call
+from tests.core.emitter.tool_item_examples import (
+    ADDED_ITEMS,
+    CLIENT_ITEMS,
+    COMMAND_OUTPUTS,
+    SERVER_ITEMS,
+    get_start,
+    make_mcp_call,
+)
 
 ENDINGS = (
     ResponseEnding(status="completed"),
@@ -173,8 +181,8 @@ def _drop_unpacked(entry: LogEntry) -> LogEntry:
     match entry:
         case ServerItemStarted(key=key, item=item):
             return entry if isinstance(item, ShellCall) else ServerItemStarted(key, initial_view(item))
-        case ServerItemDone(key=key, item=ShellCallOutput() as item):  # the emitter knows its call
-            return ServerItemDone(key, replace(item, call_id="", max_output_length=None))
+        case ServerItemDone(key=key, item=ShellCallOutput() as item):  # the emitter knows its call and commands
+            return ServerItemDone(key, replace(item, call_id="", max_output_length=None, output=[]))
         case ServerItemDone(key=key, item=item):
             return ServerItemDone(key, item)
         case TurnEnded():
@@ -191,7 +199,9 @@ TOOL_OUTPUTS: tuple[ToolOutputContent, ...] = (
     "told",
     [InputText(text="told"), InputImage(image_url="data:image/png;base64,aGk=")],
 )
-_OVERLAPPING = CallStarted | CallDelta | CallDone | Break | ServerItemStarted | Progress | ServerItemDone | ItemAdded
+_OVERLAPPING = (
+    CallStarted | CallDelta | CallDone | Break | ServerItemStarted | Progress | CommandDone | ServerItemDone | ItemAdded
+)
 _KINDS = (
     "text", "thought", "summary", "sealed", "refusal", "cite", "break", "call", "custom", "more", "done",
     "mcp", "mcp", "open", "open", "stage", "ran", "ran", "put", "turned",
@@ -275,7 +285,10 @@ class _ServerItemDeltas:
                 return [self._start_item(self._draw(st.sampled_from(free)))]
             case "stage" if self._open:
                 stages = st.sampled_from(["searching", "interpreting", "generating"])
-                return [Progress(self._draw(st.sampled_from(sorted(self._open))), self._draw(stages))]
+                key = self._draw(st.sampled_from(sorted(self._open)))
+                if self._open[key] is ShellCallOutput:
+                    return [CommandDone(key, self._draw(st.sampled_from(COMMAND_OUTPUTS)))]
+                return [Progress(key, self._draw(stages))]
             case "ran" if self._open:
                 return [self._finish_item(self._draw(st.sampled_from(sorted(self._open))))]
         return []

@@ -12,6 +12,7 @@ from antiphon.core.deltas import (
     CallDelta,
     CallDone,
     CallStarted,
+    CommandDone,
     Delta,
     ItemAdded,
     Progress,
@@ -57,7 +58,7 @@ from tests.core.emitter.streams import (
     repack_log,
     round_trip_json,
 )
-from tests.core.emitter.tool_item_examples import ADDED_ITEMS, SERVER_ITEMS
+from tests.core.emitter.tool_item_examples import ADDED_ITEMS, COMMAND_OUTPUTS, SERVER_ITEMS
 from tests.oracles.fold import fold_events
 from tests.oracles.responses import accumulate, check_event, check_response
 
@@ -303,6 +304,7 @@ def test_an_item_id_can_be_looked_up_by_key_from_the_start_of_the_item() -> None
         ([ServerItemStarted(0, SERVER_ITEMS[McpCall][0])], CallDelta(0, "}")),
         ([ServerItemStarted(0, SEARCH)], CALL_RESULT),
         ([*CALL], ServerItemDone(0, SEARCH)),
+        ([ServerItemStarted(0, SEARCH)], CommandDone(0, COMMAND_OUTPUTS[0])),
     ],
     ids=str,
 )

@@ -14,6 +14,7 @@ from antiphon.core.deltas import (
     CallDelta,
     CallDone,
     CallStarted,
+    CommandDone,
     Delta,
     ItemAdded,
     Progress,
@@ -41,7 +42,7 @@ from antiphon.protocol.types.items import (
     WebSearchResult,
 )
 from tests.core.emitter.streams import ENDINGS, emit_stream, make_recording_emitter, make_response, repack_log
-from tests.core.emitter.tool_item_examples import ADDED_ITEMS, HOSTED_SHELL_CALL, SERVER_ITEMS
+from tests.core.emitter.tool_item_examples import ADDED_ITEMS, COMMAND_OUTPUTS, HOSTED_SHELL_CALL, SERVER_ITEMS
 from tests.oracles.fold import fold_events
 from tests.oracles.responses import accumulate, check_event, check_response
 
@@ -177,6 +178,22 @@ def test_a_hosted_shell_call_is_complete_before_the_item_of_its_output_starts() 
     assert (plain[11]["delta"], plain[12]["delta"]) == ({"stdout": "a.py\n"}, {"stderr": "Hm.\n"})
     assert plain[13]["output"] + plain[14]["output"] == result["output"]
     assert result["max_output_length"] == 50
+
+
+@pytest.mark.shows("E.6")
+@pytest.mark.parametrize("end", ["completed", "failed", "cut"])
+def test_the_output_of_a_command_is_emitted_when_it_has_ended(end: str) -> None:
+    first, second = COMMAND_OUTPUTS
+    complete, failed = SERVER_ITEMS[ShellCallOutput]
+    start: list[Delta] = [ServerItemStarted(5, HOSTED_SHELL_CALL), CommandDone(5, first)]
+    ends: dict[str, list[Delta]] = {"completed": [ServerItemDone(5, complete)], "failed": [ServerItemDone(5, failed)]}
+    events = emit_stream([*start, *ends.get(end, [])])
+    outputs = [event for event in events if event.type.startswith("response.shell_call_output_content.")]
+    steps = ["delta", "delta", "done", *(["done"] if end == "completed" else [])]
+    assert [event.type.rpartition(".")[2] for event in outputs] == steps
+    item = next(one for one in events[-1].response.output if isinstance(one, ShellCallOutput))  # type: ignore[attr-defined]
+    assert item.output == ([first, second] if end == "completed" else [first])
+    assert item.status == ("completed" if end == "completed" else "incomplete")
 
 
 @pytest.mark.parametrize(

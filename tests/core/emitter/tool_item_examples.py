@@ -48,6 +48,10 @@ _TOOL_ERROR = McpToolError(content=[{"type": "text", "text": "no"}])
 _PROTOCOL_ERROR = McpProtocolError(code=-32602, message="bad")
 
 # An item may start as any of these and end as any other of its kind: its initial data may turn out to be wrong.
+COMMAND_OUTPUTS = (
+    ShellOutput(stdout="a.py\n", stderr="Hm.\n", outcome=ExitOutcome(exit_code=1)),
+    ShellOutput(stdout="", stderr="", outcome=TimeoutOutcome()),
+)
 SERVER_ITEMS: dict[type, tuple[ServerItem, ...]] = {
     McpCall: (
         McpCall(server_label="s", name="t", arguments='{"a":1}', status="completed", output="done"),
@@ -85,10 +89,7 @@ SERVER_ITEMS: dict[type, tuple[ServerItem, ...]] = {
         ShellCallOutput(
             call_id="",
             status="completed",
-            output=[
-                ShellOutput(stdout="a.py\n", stderr="Hm.\n", outcome=ExitOutcome(exit_code=1)),
-                ShellOutput(stdout="", stderr="", outcome=TimeoutOutcome()),
-            ],
+            output=[*COMMAND_OUTPUTS],
         ),
         ShellCallOutput(call_id="", status="incomplete", output=[]),
     ),

@@ -132,6 +132,35 @@ async def test_code_that_was_running_is_not_rerun_and_the_model_is_told_whether_
         assert (OTHER_CONTAINER in prompts) is is_lost
 
 
+@pytest.mark.shows("E.18")
+@pytest.mark.parametrize("kind", ["code_interpreter", "shell"])
+async def test_the_model_is_told_that_a_declared_container_is_lost_and_its_calls_fail(clock: Clock, kind: str) -> None:
+    async with run_containers() as containers:
+        declared = await containers.add(TENANT)
+        tool = make_interpreter(containers) if kind == "code_interpreter" else make_shell(containers)
+        arguments = '{"code": "1"}' if kind == "code_interpreter" else '{"commands": ["true"]}'
+        place = {"container": declared, "environment": {"type": "container_reference", "container_id": declared}}
+        field = "container" if kind == "code_interpreter" else "environment"
+        async with start_nodes(2, clock, built_in=(tool,)) as (dead, other):
+            containers.running.clear()
+            dead.engine.says(*make_calls(kind, arguments))
+            response_id = await start_response(dead, stream=False, tools=[{"type": kind, field: place[field]}])
+            await containers.called.wait()
+            await kill_server(dead, clock)
+            containers.running.set()
+            containers.expired.add(declared)
+            other.engine.says(*make_calls(kind, arguments))
+            other.engine.says(Text("I cannot."))
+            await other.background_runs.scan()
+            response = await other.wait_ended(response_id)
+            assert response.status == "completed"
+            results = [item for item in response.output if isinstance(item, CodeInterpreterCall | ShellCallOutput)]
+            assert [item.status for item in results] == ["failed" if field == "container" else "incomplete"] * 2
+            prompts = repr([request.prompt for request in other.engine.seen])
+            assert f"{INTERRUPTED} {LOST}" in prompts
+            assert f"The container {declared!r} has expired" in prompts.replace("\\", "")
+
+
 @pytest.mark.shows("E.29")
 @pytest.mark.parametrize("is_lost", [False, True], ids=["found", "lost"])
 async def test_a_command_that_was_running_is_not_rerun_and_the_model_is_told_whether_the_container_is_lost(

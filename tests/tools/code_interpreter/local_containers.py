@@ -10,6 +10,7 @@ import pytest
 from antiphon.config import Config
 from antiphon.core.skills import OfferedSkill
 from antiphon.errors import ContainerExpired, SandboxUnavailable, UnknownContainer
+from antiphon.protocol.types.parts import InputFile
 from antiphon.protocol.types.tools import AutoContainer
 from antiphon.sandbox.base import CodeEvent, CodeResult, Figure
 from antiphon.sandbox.local import LocalSandbox
@@ -39,6 +40,7 @@ class LocalContainers:
         self.tenants: dict[str, str] = {}
         self.expired: set[str] = set()
         self.wanted: list[str | AutoContainer] = []
+        self.sent: list[str] = []  # names of files that were put into containers
         self.called, self.running = asyncio.Event(), asyncio.Event()
         self.running.set()
         self._files: dict[str, dict[str, str]] = defaultdict(dict)  # ids by path and container
@@ -71,6 +73,9 @@ class LocalContainers:
 
     async def make(self, tenant: str, wanted: AutoContainer, container_id: str, param: str) -> None:
         await self.add(tenant, container_id)
+
+    async def add_files(self, tenant: str, container_id: str, files: Sequence[InputFile]) -> None:
+        self.sent += [file.filename or "" for file in files]
 
     async def run(
         self, tenant: str, container_id: str, code: str, seconds: float | None = None

@@ -16,7 +16,13 @@ from antiphon.protocol.types.parts import InputFile, InputImage, InputText, Mess
 from antiphon.protocol.types.tools import AutoContainer, CodeInterpreterTool, NetworkDisabled
 from antiphon.tools.base import ModelToolCall, ToolResult
 from antiphon.tools.code_interpreter.response_code import ResponseCode
-from antiphon.tools.code_interpreter.response_container import FOUND, LOST, MAX_PREVIOUS, OTHER_CONTAINER
+from antiphon.tools.code_interpreter.response_container import (
+    FOUND,
+    LOST,
+    MAX_INPUT_FILES,
+    MAX_PREVIOUS,
+    OTHER_CONTAINER,
+)
 from antiphon.tools.code_interpreter.run_output import RESTARTED
 from tests.protocol.decoding.requests import decode_fields
 from tests.tools.code_interpreter.local_containers import PYPLOT, LocalContainers, make_tool, run_containers
@@ -225,6 +231,20 @@ async def test_files_of_the_declaration_and_of_messages_are_wanted_in_the_contai
     (wanted,) = containers.wanted
     assert isinstance(wanted, AutoContainer)
     assert wanted.file_ids == ["file-1", "file-2", "file-3"]
+
+
+async def test_the_latest_files_with_inline_data_are_put_into_an_automatic_container_once(
+    containers: LocalContainers,
+) -> None:
+    parts: list[MessagePart] = [InputFile(filename=f"{n}.csv", file_data="QQ==") for n in range(MAX_INPUT_FILES + 1)]
+    for container in (None, await containers.add()):
+        tool = begin(containers, container=container)
+        await prepare(tool, Message(role="user", content=parts))
+        assert containers.sent == []
+        for _ in range(2):
+            await run(tool, "1")
+        assert containers.sent == ([f"{n + 1}.csv" for n in range(MAX_INPUT_FILES)] if container is None else [])
+        containers.sent.clear()
 
 
 async def test_a_call_has_its_container_in_the_first_turn(containers: LocalContainers) -> None:

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import pytest
 from openai.types.responses import ContainerAutoParam, ContainerReferenceParam, FunctionShellToolParam
 
-from antiphon.core.deltas import Delta, Text
+from antiphon.core.deltas import CommandDone, Delta, Text
 from antiphon.errors import DeclaredContainerUnknown, InvalidValue, UnsupportedParameter
 from antiphon.protocol.types.items import (
     CodeInterpreterCall,
@@ -34,6 +34,7 @@ from antiphon.tools.base import ModelToolCall, ToolResult
 from antiphon.tools.code_interpreter.response_container import FOUND, LOST, OTHER_CONTAINER, share_container
 from antiphon.tools.hosted_shell.response_shell import ResponseShell, find_outcome, limit_output
 from tests.protocol.decoding.requests import decode_fields
+from tests.support.sandboxes import run_code
 from tests.tools.code_interpreter.local_containers import LocalContainers, make_shell, make_tool, run_containers
 
 pytestmark = pytest.mark.anyio
@@ -54,10 +55,15 @@ def make_call(*commands: str, **limits: int) -> ModelToolCall:
 
 
 async def run(tool: ResponseShell, *commands: str, **limits: int) -> ToolResult:
-    async def refuse(delta: Delta) -> None:
-        raise AssertionError(delta)
+    deltas: list[Delta] = []
 
-    return await tool.run(make_call(*commands, **limits), refuse)
+    async def record(delta: Delta) -> None:
+        deltas.append(delta)
+
+    result = await tool.run(make_call(*commands, **limits), record)
+    assert isinstance(result.item, ShellCallOutput)
+    assert deltas == [CommandDone(3, output) for output in result.item.output]
+    return result
 
 
 async def list_outputs(tool: ResponseShell, *commands: str, **limits: int) -> list[ShellOutput]:
@@ -79,6 +85,17 @@ async def prepare(tool: ResponseShell, *history: InputItem) -> None:
     wait = await tool.prepare("tools[2]", history)
     if wait is not None:
         await wait()
+
+
+async def test_the_output_of_a_command_is_emitted_before_the_next_one_runs(containers: LocalContainers) -> None:
+    emitted: list[Delta] = []
+
+    async def release(delta: Delta) -> None:
+        emitted.append(delta)
+        await run_code(containers.sandbox, "open('/mnt/data/emitted', 'a').write('1')", container=containers.latest)
+
+    await begin(containers).run(make_call("echo 1", "cat emitted", "cat emitted"), release)
+    assert emitted == [CommandDone(3, make_output(text)) for text in ("1\n", "1", "11")]
 
 
 async def test_commands_run_in_order_in_shells_of_their_own_and_share_files_only(containers: LocalContainers) -> None:

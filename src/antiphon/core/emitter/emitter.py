@@ -27,6 +27,7 @@ from antiphon.core.deltas import (
     CallStarted,
     Citation,
     ClientItem,
+    CommandDone,
     Delta,
     EncryptedReasoning,
     ItemAdded,
@@ -280,6 +281,8 @@ class Emitter:
         match delta:
             case Progress(key=key, stage=stage):
                 self._get_server_item(key).advance(stage, out)
+            case CommandDone(key=key, output=output):
+                self._get_server_item(key).take_output(output, out)
             case ServerItemStarted():
                 self._start_server_item(delta, out)
             case ServerItemDone(key=key, item=item):

@@ -71,19 +71,18 @@ def end_events(item: _ServerItemT, position: ItemPosition) -> list[ev.Event]:
     events: list[ev.Event] = [ev.OutputItemDone(output_index=index, item=replace(item, id=item_id))]
     if (event_type := kind.completed if succeeded else kind.failed) is not None:
         events.insert(0, event_type(item_id=item_id, output_index=index))
-    return [*_shell_output_events(item, position), *events] if isinstance(item, it.ShellCallOutput) else events
+    return events
 
 
-def _shell_output_events(item: it.ShellCallOutput, position: ItemPosition) -> Iterator[ev.Event]:
-    """Yield what each command has printed, and how it has ended."""
+def _command_events(output: it.ShellOutput, number: int, position: ItemPosition) -> Iterator[ev.Event]:
+    """Yield what a command has printed, and how it has ended."""
     item_id, index = position
-    for number, output in enumerate(item.output):
-        fields: dict[str, Any] = {"item_id": item_id, "output_index": index, "command_index": number}
-        for name in ("stdout", "stderr"):
-            if text := getattr(output, name):
-                delta = tool_ev.ShellOutputDelta(**{name: text})
-                yield tool_ev.ShellCallOutputContentDelta(**fields | {"delta": delta})
-        yield tool_ev.ShellCallOutputContentDone(**fields | {"output": [output]})
+    fields: dict[str, Any] = {"item_id": item_id, "output_index": index, "command_index": number}
+    for name in ("stdout", "stderr"):
+        if text := getattr(output, name):
+            delta = tool_ev.ShellOutputDelta(**{name: text})
+            yield tool_ev.ShellCallOutputContentDelta(**fields | {"delta": delta})
+    yield tool_ev.ShellCallOutputContentDone(**fields | {"output": [output]})
 
 
 def truncate_item(item: ServerItem) -> ServerItem:
@@ -143,6 +142,9 @@ class OpenServerItem:
     def complete_arguments(self, out: EventList) -> None:
         """Emit the complete arguments if they were streamed."""
 
+    def take_output(self, output: it.ShellOutput, out: EventList) -> None:
+        raise EngineFailed("A server item that is no shell call received the output of a command.")
+
     def advance(self, stage: str, out: EventList) -> None:
         """Emit the event of a stage. Stages without an event for this kind of item are ignored."""
         step = SERVER_ITEM_KINDS[type(self._item)].stages.get(stage)
@@ -168,10 +170,19 @@ class OpenShellOutput(OpenServerItem):
         self._output = it.ShellCallOutput(call_id=call_id, output=[], max_output_length=limit)
         super().__init__(item_id, index, self._output)
 
+    def take_output(self, output: it.ShellOutput, out: EventList) -> None:
+        out += _command_events(output, len(self._output.output), self._position)
+        self._output.output.append(output)
+
     def close(self, item: ServerItem, out: EventList) -> None:
-        if isinstance(item, it.ShellCallOutput):
-            item = replace(item, call_id=self._output.call_id, max_output_length=self._output.max_output_length)
+        if isinstance(item, it.ShellCallOutput):  # the output of a call that failed is what was sent
+            for output in item.output[len(self._output.output) :]:
+                self.take_output(output, out)
+            item = replace(self._output, status=item.status)
         super().close(item, out)
+
+    def cut(self, out: EventList) -> None:
+        self.close(replace(self._output, status="incomplete"), out)
 
 
 class OpenStreamedCall(OpenServerItem):

@@ -5,6 +5,7 @@ fields when a declaration is created, so that no echo, log or store contains the
 `credentials` and `secrets`.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -296,3 +297,16 @@ _SearchTool = (
 _ComputerTool = ComputerTool | ComputerUsePreviewTool | LocalShellTool | ShellTool | ApplyPatchTool
 _CodeTool = CodeInterpreterTool | ImageGenerationTool | ToolSearchTool | ProgrammaticTool
 Tool = FunctionTool | CustomTool | NamespaceTool | McpTool | _SearchTool | _ComputerTool | _CodeTool
+_RestrictedTool = FunctionTool | CustomTool | McpTool | ShellTool | ApplyPatchTool | CodeInterpreterTool
+
+
+def has_auto_container(tools: Iterable[Tool]) -> bool:
+    """Whether one of the tools runs in a container of the conversation, which has the files of the input."""
+    runners = [tool for tool in tools if isinstance(tool, CodeInterpreterTool | ShellTool)]
+    wanted = [tool.container if isinstance(tool, CodeInterpreterTool) else tool.environment for tool in runners]
+    return any(isinstance(container, AutoContainer) for container in wanted)
+
+
+def may_models_call(tool: _RestrictedTool) -> bool:
+    """Whether models themselves may call a tool, and not programs alone."""
+    return tool.allowed_callers is UNSET or "direct" in tool.allowed_callers

@@ -147,13 +147,13 @@ _ACCEPTED_SCHEMAS: Final[dict[str, Json]] = {
 def to_function_tool(tool: ClientTool) -> wire.FunctionTool | None:
     """Return the function for a client tool; None if the client does not run it or only programs may call it."""
     match tool:
-        case wire.ShellTool(environment=environment, allowed_callers=callers):
+        case wire.ShellTool(environment=environment):
             description = _SHELL_DESCRIPTION + _render_skills(environment)
-            return _client_function(SHELL, description) if _is_directly_callable(callers) else None
+            return _client_function(SHELL, description) if wire.may_models_call(tool) else None
         case wire.LocalShellTool():
             return _client_function(LOCAL_SHELL, _LOCAL_SHELL_DESCRIPTION)
-        case wire.ApplyPatchTool(allowed_callers=callers):
-            return _client_function(APPLY_PATCH, _APPLY_PATCH_DESCRIPTION) if _is_directly_callable(callers) else None
+        case wire.ApplyPatchTool() if wire.may_models_call(tool):
+            return _client_function(APPLY_PATCH, _APPLY_PATCH_DESCRIPTION)
         case wire.ToolSearchTool(execution="client"):
             return _search_function(tool)
         case _:
@@ -183,10 +183,6 @@ def _search_function(tool: wire.ToolSearchTool) -> wire.FunctionTool:
     return wire.FunctionTool(
         name=TOOL_SEARCH, description=tool.description or _TOOL_SEARCH_DESCRIPTION, parameters=parameters
     )
-
-
-def _is_directly_callable(callers: object) -> bool:
-    return callers is UNSET or (isinstance(callers, list) and "direct" in callers)
 
 
 def _render_skills(environment: object) -> str:

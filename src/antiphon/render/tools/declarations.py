@@ -116,7 +116,7 @@ class _ToolCollector:
         self.failed: dict[str, str] = {}
 
     def add_request(self, request: CreateResponse) -> None:
-        servers = [tool for tool in request.tools if isinstance(tool, wire.McpTool) and _may_models_call(tool)]
+        servers = [tool for tool in request.tools if isinstance(tool, wire.McpTool) and wire.may_models_call(tool)]
         self._servers = {tool.server_label: tool for tool in servers if self._lookup_hosted(tool) is None}
         for index, tool in enumerate(request.tools):
             for declaration in self.flatten(tool):
@@ -177,7 +177,7 @@ class _ToolCollector:
             case wire.ShellTool() | wire.LocalShellTool() | wire.ApplyPatchTool() | wire.ToolSearchTool():
                 yield from self._flatten_client_tool(tool)
             case wire.McpTool():
-                if not _may_models_call(tool):
+                if not wire.may_models_call(tool):
                     self._ignored["programmatic_tool_calling"] = None
                 elif tool.server_label not in self._servers and self._lookup_hosted(tool) is None:
                     self._ignored["mcp"] = None  # only the MCP servers of the request can be called
@@ -291,14 +291,10 @@ def _is_callable(tool: wire.FunctionTool | wire.CustomTool, ignored: dict[str, N
     grammar = tool.format if isinstance(tool, wire.CustomTool) else None
     if isinstance(grammar, wire.GrammarInput) and grammar.syntax == "lark" and not has_lark():
         ignored["tools.format"] = None  # the grammar is described to the model but not enforced
-    if _may_models_call(tool):
+    if wire.may_models_call(tool):
         return True
     ignored["programmatic_tool_calling"] = None
     return False
-
-
-def _may_models_call(tool: wire.FunctionTool | wire.CustomTool | wire.McpTool) -> bool:
-    return tool.allowed_callers is UNSET or "direct" in tool.allowed_callers
 
 
 def _chat_schema(name: str, declaration: _ToolDeclaration, suffix: str = "") -> Json:

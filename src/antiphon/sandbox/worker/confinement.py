@@ -5,7 +5,7 @@ import resource
 import signal
 from dataclasses import dataclass
 
-from antiphon.sandbox.worker import landlock, namespaces, seccomp, syscalls
+from antiphon.sandbox.worker import landlock, namespaces, processes, seccomp, syscalls
 from antiphon.sandbox.worker.paths import SKILLS
 
 _OPEN_FILES = 256
@@ -43,6 +43,7 @@ class Confinement:
 def confine(spec: Confinement, readable: list[str]) -> None:
     """Confine this process, which has one thread. Raises OSError if the kernel refuses any of it."""
     os.setsid()
+    os.nice(processes.NICE)
     os.umask(0o077)
     drop_privileges(spec)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # else /proc/self belongs to root

@@ -10,8 +10,8 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,7 @@ _IDLE_CPU_SECONDS = 20.0  # that processes may use between two calls
 _REPORT_SECONDS = 0.1
 _READ = 65536
 _MAX_EXIT_CODE = 255
-_KILL_ROUNDS, _KILL_PAUSE = 40, 0.01  # in which the processes of a command are killed
+_KILL_PAUSE = 0.01  # until processes are killed that those of a command have started meanwhile
 _MAX_DRAIN = 32  # reads after the end of a call: a process in the background may print without end
 
 
@@ -43,10 +43,12 @@ class Call:
     nonce: str
     emit: Emit
     done: "asyncio.Future[bool]"  # whether the code raised an exception
+    task: "asyncio.Task[Any]"  # that awaits it
     output: int = 0
     dropped: int = 0
     figures: int = 0
     outcome: str = ""  # set by what ends the call early
+    has_begun: bool = False  # the kernel notices interrupts
     cpu_limit: float = 0.0
     spared: frozenset[int] | None = None  # processes that are older than a command; None: the call is no command
     exit_code: int | None = None
@@ -79,6 +81,7 @@ class Container:
         self._max_files = max_files
         self._zygote = zygote
         self._lock = asyncio.Lock()
+        self._waiting: set[asyncio.Task[Any]] = set()  # for the lock
         self._call: Call | None = None
         self._lost = False  # a kernel with variables has ended
         self._stamps: dict[str, Stamp] = {}
@@ -132,8 +135,8 @@ class Container:
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
         try:
             guard, pidfd = await self._zygote.start_container(self._spec, [other.fileno(), pipes[0][1], pipes[1][1]])
-        except StartFailed:
-            own.close()
+        except (StartFailed, asyncio.CancelledError):
+            own.close()  # and so a kernel ends that is started nevertheless
             for reader_end, _ in pipes:
                 os.close(reader_end)
             raise
@@ -152,17 +155,19 @@ class Container:
 
     async def run(self, code: bytes, seconds: float, cpu_seconds: float, emit: Emit) -> dict[str, Any]:
         """Run code and return how it ended; output and figures are emitted meanwhile."""
-        async with self._lock:
-            await self._start()
-            kernel, restarted, self._lost = self._kernel, self._lost, False
-            assert kernel is not None
-            began, self._server_files = time.monotonic(), set()
-            tree = processes.list_tree(kernel.guard)
-            kernel.cpu_base = processes.measure_cpu(tree)
+        async with self._take_turn() as task:
+            emit({"started": True}, b"")
             done = asyncio.get_running_loop().create_future()
-            spared = frozenset(tree) if code.startswith(SHELL_CELL.encode()) else None
-            self._call = call = Call(secrets.token_hex(16), emit, done, cpu_limit=cpu_seconds, spared=spared)
+            self._call = call = Call(secrets.token_hex(16), emit, done, task, cpu_limit=cpu_seconds)
             try:
+                await self._start()
+                kernel, restarted, self._lost = self._kernel, self._lost, False
+                assert kernel is not None
+                began, self._server_files = time.monotonic(), set()
+                tree = processes.list_tree(kernel.guard)
+                processes.lower_priority(tree)
+                kernel.cpu_base = processes.measure_cpu(tree)
+                call.spared = frozenset(tree) if code.startswith(SHELL_CELL.encode()) else None
                 kernel.writer.write(frames.pack({"nonce": call.nonce}, code))
                 outcome = await self._await_end(kernel, call, seconds)
                 for number in kernel.pipes:
@@ -177,6 +182,21 @@ class Container:
                 "exit_code": call.exit_code,
             }  # fmt: skip
 
+    @asynccontextmanager
+    async def _take_turn(self) -> "AsyncIterator[asyncio.Task[Any]]":
+        """Wait for earlier calls. The task of a call can be cancelled until its turn comes."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting.add(task)
+        try:
+            await self._lock.acquire()
+        finally:
+            self._waiting.discard(task)
+        try:
+            yield task
+        finally:
+            self._lock.release()
+
     async def _await_end(self, kernel: KernelProcess, call: Call, seconds: float) -> str:
         ended = asyncio.ensure_future(kernel.ended.wait())
         either: set[asyncio.Future[Any]] = {call.done, ended}
@@ -184,7 +204,7 @@ class Container:
             await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if not call.done.done() and not ended.done():
                 call.outcome = call.outcome or "timeout"
-                await self._end_code(kernel, call)
+                await self._end_code(kernel, call, _TIMEOUT_GRACE)
                 await asyncio.wait(either, timeout=_TIMEOUT_GRACE, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self.kill("cancelled")
@@ -198,29 +218,38 @@ class Container:
         await self._await_death(kernel)
         return "killed"
 
-    async def _end_code(self, kernel: KernelProcess, call: Call) -> None:
-        """Interrupt code; of a command, kill all processes that were started since, and the kernel lives."""
+    async def _end_code(self, kernel: KernelProcess, call: Call, grace: float) -> None:
+        """Interrupt code; of a command, kill all processes that were started since, and the kernel lives.
+
+        Code that has not begun would not notice it: this is called again when it begins.
+        """
+        if not call.has_begun:
+            return
         if call.spared is None:
             kernel.signal(signal.SIGINT)
             return
-        for _ in range(_KILL_ROUNDS):
-            if not processes.kill_descendants(kernel.guard, call.spared):
+        deadline = time.monotonic() + grace
+        while processes.kill_descendants(kernel.guard, call.spared) or not (call.done.done() or kernel.ended.is_set()):
+            if time.monotonic() > deadline:
+                await self.kill(call.outcome)
                 return
             await asyncio.sleep(_KILL_PAUSE)
-        await self.kill(call.outcome)
 
     async def _await_death(self, kernel: KernelProcess) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(kernel.ended.wait(), _END_SECONDS)
         kernel.reason = kernel.reason or "exited"
 
-    async def interrupt(self) -> None:
-        """Interrupt the running call; its kernel is killed if it does not stop."""
+    async def interrupt(self, task: "asyncio.Task[Any] | None" = None) -> None:
+        """Interrupt the running call, or that of a task; its kernel is killed if it does not stop."""
         call, kernel = self._call, self._kernel
-        if call is None or kernel is None or call.done.done():
+        if task is not None and task in self._waiting:
+            task.cancel()
+        if call is None or call.done.done() or task not in (None, call.task):
             return
         call.outcome = "interrupted"
-        await self._end_code(kernel, call)
+        if kernel is not None:
+            await self._end_code(kernel, call, INTERRUPT_GRACE)
         await asyncio.wait({call.done}, timeout=INTERRUPT_GRACE)
         if self._call is call and not call.done.done():
             await self.kill("interrupted")
@@ -317,7 +346,11 @@ class Container:
         call = self._call
         if call is None or kernel is not self._kernel or header.get("nonce") != call.nonce or call.done.done():
             raise frames.InvalidFrame("a frame outside of a call")
-        if "figure" in header:
+        if header.get("begun") is True and not call.has_begun:
+            call.has_begun = True
+            if call.outcome:
+                asyncio.get_running_loop().create_task(self._end_code(kernel, call, INTERRUPT_GRACE))
+        elif "figure" in header:
             call.figures += 1
             if call.figures <= MAX_FIGURES:
                 call.emit({"figure": call.figures}, payload)

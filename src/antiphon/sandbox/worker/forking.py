@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -35,7 +36,7 @@ class ZygoteClient:
         self._report_end = report_end
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._answers: deque[asyncio.Future[dict[str, Any]]] = deque()  # in the order of the requests
         self._lock = asyncio.Lock()
         self.packages: dict[str, str] = {}
 
@@ -46,7 +47,7 @@ class ZygoteClient:
                 await self._open()
             assert self._control is not None
             message = json.dumps(asdict(spec)).encode()
-            with suppress(OSError):  # its end is in the queue
+            with suppress(OSError):  # its end is the answer
                 socket.send_fds(self._control, [message], files)
             answer = await self._await_answer(_FORK_SECONDS)
         if "started" not in answer:
@@ -65,7 +66,7 @@ class ZygoteClient:
                 stderr=subprocess.DEVNULL,
             )  # fmt: skip
         own.setblocking(False)
-        self._control, self._answers = own, asyncio.Queue()
+        self._control = own
         asyncio.get_running_loop().add_reader(own, self._read)
         answer = await self._await_answer(_START_SECONDS)
         if answer.get("threads") != 1:
@@ -74,8 +75,11 @@ class ZygoteClient:
         self.packages = answer["packages"]
 
     async def _await_answer(self, seconds: float) -> dict[str, Any]:
+        """Wait for the next answer. That of a cancelled request is dropped when it comes."""
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answers.append(answer)
         try:
-            return await asyncio.wait_for(self._answers.get(), seconds)
+            return await asyncio.wait_for(answer, seconds)
         except TimeoutError:
             self.close()
             return {"error": f"the zygote did not answer within {seconds:g} s"}
@@ -91,8 +95,8 @@ class ZygoteClient:
         answer = json.loads(message)
         if "ended" in answer:
             self._report_end(answer["ended"], answer["code"])
-        else:
-            self._answers.put_nowait(answer)
+        elif self._answers and not (awaited := self._answers.popleft()).done():
+            awaited.set_result(answer)
 
     def close(self) -> None:
         """End the zygote, and with it all containers."""
@@ -104,5 +108,8 @@ class ZygoteClient:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
-            self._answers.put_nowait({"error": "the zygote has ended"})
+            for awaited in self._answers:
+                if not awaited.done():
+                    awaited.set_result({"error": "the zygote has ended"})
+            self._answers.clear()
             self._report_end(ALL, -signal.SIGKILL)

@@ -33,6 +33,7 @@ MAX_FIGURE_BYTES = 4 * 1024 * 1024
 _MAX_REPR = 100_000
 _DATA = "/mnt/data"
 SHELL_CELL = "%%sh\n"
+_CELL = "<cell "  # begins the names of files in tracebacks
 _SHELLS = ("/bin/bash", "/bin/sh")
 
 
@@ -99,10 +100,11 @@ class Kernel:
         return False
 
     def _execute(self, code: str) -> None:
+        self._send({"begun": True})  # from now on an interrupt is noticed
         if code.startswith(SHELL_CELL):
             self._exit_code = _run_command(code.removeprefix(SHELL_CELL), self._data, self._paths)
             return
-        name = f"<cell {self._count}>"
+        name = f"{_CELL}{self._count}>"
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
         tree = ast.parse(code, name)
         if self._paths:
@@ -185,10 +187,11 @@ def _prepare_process(data: str, temporary: str) -> None:
 
 
 def _show_exception(error: BaseException) -> None:
-    """Write the traceback without the frames of this module."""
-    while error.__traceback__ is not None and error.__traceback__.tb_frame.f_code.co_filename == __file__:
-        error.__traceback__ = error.__traceback__.tb_next
-    text = "".join(traceback.format_exception(error, limit=-50))
+    """Write the traceback from the first frame of the user's code on. Code that cannot be parsed has none."""
+    frames = error.__traceback__
+    while frames is not None and not frames.tb_frame.f_code.co_filename.startswith(_CELL):
+        frames = frames.tb_next
+    text = "".join(traceback.format_exception(error.with_traceback(frames), limit=-50))
     _flush()
     sys.stderr.write(text[-_MAX_REPR:])
 

@@ -110,7 +110,7 @@ class ContainerHost:
         self._containers[name] = container
         try:
             await container.start()
-        except StartFailed:
+        except (StartFailed, asyncio.CancelledError):
             await container.stop()
             del self._containers[name]
             raise
@@ -142,10 +142,6 @@ class ContainerHost:
     async def stop(self, request: Answer, payload: bytes) -> Answer:
         await self.find(request).stop()
         del self._containers[request["id"]]  # not before: the end of its processes is reported to those that are here
-        return {}
-
-    async def interrupt(self, request: Answer, payload: bytes) -> Answer:
-        await self.find(request).interrupt()
         return {}
 
     async def put(self, request: Answer, payload: bytes) -> Answer:
@@ -240,7 +236,7 @@ class Connection:
         self._writer = writer
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._operations: dict[str, Callable[[Answer, bytes], Awaitable[Any]]] = {
-            "start": sandbox.start, "stop": sandbox.stop, "interrupt": sandbox.interrupt, "put": sandbox.put,
+            "start": sandbox.start, "stop": sandbox.stop, "interrupt": self._interrupt, "put": sandbox.put,
             "get": sandbox.get, "list": sandbox.list, "remove": sandbox.remove, "stat": sandbox.stat,
         }  # fmt: skip
 
@@ -259,6 +255,13 @@ class Connection:
         if self._tasks:
             await asyncio.wait([*self._tasks.values()])
         self._writer.close()
+
+    async def _interrupt(self, request: Answer, payload: bytes) -> Answer:
+        """Interrupt a call of this client by its number, or without one the call that runs."""
+        container, task = self._sandbox.find(request), self._tasks.get(request.get("run", 0))
+        if task is not None or "run" not in request:
+            await container.interrupt(task)
+        return {}
 
     async def _answer(self, number: int, request: Answer, payload: bytes) -> None:
         def emit(header: frames.Header, data: bytes) -> None:

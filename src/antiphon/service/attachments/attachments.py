@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 from antiphon import errors
 from antiphon.admission import Admission
-from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_base64, read_data_url, to_data_url
-from antiphon.core.documents import clean_name, fence_text
+from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_data_url, read_file_data, to_data_url
+from antiphon.core.documents import CONTAINER_FOLDER, clean_name, fence_text, name_in_container, name_sent_file
 from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.limits import Limits
@@ -135,18 +135,20 @@ class Attachments:
         return image
 
     async def _load_file(self, tenant: str, source: FileAttachment, param: str) -> str:
+        path = ""
         if source.url is not None:
             name = source.name or _file_name(source.url)
             text = await self._read_url(tenant, source.url, param)
         elif source.file_id is not None:
             stored_name, body = await self._load_stored(tenant, source.file_id, self._limits.file_bytes, param)
-            name = source.name or stored_name
+            name, path = source.name or stored_name, name_in_container(source.file_id, stored_name)
             text = await self._read_body(tenant, name, body, param)
         else:
             name, data = source.name, source.data
             body = await run_sized(len(data), _decode_data, data, self._limits.file_bytes, param)
             text = await self._read_body(tenant, name, body, param)
-        return fence_text(clean_name(name), text)
+            path = await run_sized(len(body), name_sent_file, body, name) if source.in_container else ""
+        return fence_text(clean_name(name), text, CONTAINER_FOLDER + path if path and source.in_container else "")
 
     async def _read_url(self, tenant: str, url: str, param: str) -> str:
         key = (tenant, "file", url)
@@ -233,7 +235,7 @@ def _read_image(body: bytes, limits: Limits, param: str) -> ImageInfo:
 
 def _decode_data(data: str, max_bytes: int, param: str) -> bytes:
     try:
-        return (read_data_url(data, max_bytes) if is_data_url(data) else read_base64(data, max_bytes)).body
+        return read_file_data(data, max_bytes)
     except UnreadableMedia as reason:
         raise errors.InvalidFile(str(reason), param=param)
 

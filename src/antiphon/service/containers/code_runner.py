@@ -8,20 +8,24 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from antiphon.core.data_urls import read_file_data
+from antiphon.core.documents import CONTAINER_FOLDER, name_in_container, name_sent_file
 from antiphon.core.skills import OfferedSkill
 from antiphon.errors import NotFound, SandboxUnavailable, StorageLimitReached
 from antiphon.ids import new_id
+from antiphon.offload import run_sized
 from antiphon.protocol.types.containers import CreateContainer
+from antiphon.protocol.types.parts import InputFile
 from antiphon.protocol.types.tools import AutoContainer, ContainerAuto
 from antiphon.sandbox.base import CodeEvent, CodeResult, ContainerFile, Figure
-from antiphon.service.containers.containers import FOLDER
-from antiphon.service.containers.live_containers import LiveContainers, make_path
+from antiphon.service.containers.live_containers import LiveContainers
 from antiphon.service.skills.container_skills import FoundSkill
 from antiphon.stores.base import ContainerFileRow, ContainerRow, FileRow
 from antiphon.tools.base import WrittenFile
 
 _MAX_RECORDED = 1000  # files of one call
 _MARGIN_SECONDS = 60.0  # beyond the deadline of a call, for its start and its end
+_MAX_SENT_BYTES = 512 * 1024 * 1024  # of a file in a request; the limits of requests and of the disk are lower
 _AUTO_NAME = "auto"
 
 
@@ -75,9 +79,19 @@ class CodeRunner:
 
     async def _add_missing(self, tenant: str, row: ContainerRow, files: Sequence[FileRow]) -> None:
         for file in files:
-            path = make_path(file.id, file.filename)
+            path = name_in_container(file.id, file.filename)
             if not await self._live.store.find_container_path(tenant, row.id, path):
                 await self._live.copy(tenant, row, file)
+
+    async def add_files(self, tenant: str, container_id: str, files: Sequence[InputFile]) -> None:
+        row = await self._live.use(tenant, container_id)
+        for file in files:
+            data = file.file_data or ""
+            body = await run_sized(len(data), read_file_data, data, _MAX_SENT_BYTES)
+            path = await run_sized(len(body), name_sent_file, body, file.filename or "")
+            if not await self._live.store.find_container_path(tenant, row.id, path):
+                size = await self._live.write(tenant, row, path, _yield_once(body), len(body))
+                await self._live.record(tenant, row, [self._live.make_file(path, size, "user")])
 
     async def run(
         self, tenant: str, container_id: str, code: str, seconds: float | None = None
@@ -126,6 +140,5 @@ async def _yield_once(data: bytes) -> AsyncIterator[bytes]:
 
 
 def _to_written(file: ContainerFileRow, container_id: str, is_figure: bool = False) -> WrittenFile:
-    return WrittenFile(
-        file_id=file.id, container_id=container_id, path=FOLDER + file.path, size=file.size, is_figure=is_figure
-    )
+    path = CONTAINER_FOLDER + file.path
+    return WrittenFile(file_id=file.id, container_id=container_id, path=path, size=file.size, is_figure=is_figure)

@@ -3,15 +3,14 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import cast
 
+from antiphon.core.documents import CONTAINER_FOLDER, name_in_container
 from antiphon.errors import InvalidValue, NotFound
 from antiphon.ids import new_id, quote_id
 from antiphon.protocol.types import containers as wire
 from antiphon.protocol.types.lists import ListQuery
 from antiphon.protocol.types.tools import Memory, NetworkDisabled
-from antiphon.service.containers.live_containers import LiveContainers, make_path
+from antiphon.service.containers.live_containers import LiveContainers
 from antiphon.stores.base import ContainerFileRow, ContainerRow, PageQuery
-
-FOLDER = "/mnt/data/"
 
 
 class Containers:
@@ -41,7 +40,7 @@ class Containers:
         """Write a file while it arrives. It is in the container, and not yet recorded."""
         row = await self._live.use(tenant, container_id)
         file_id = new_id("cfile")
-        path = make_path(file_id.removeprefix("cfile_"), filename)
+        path = name_in_container(file_id.removeprefix("cfile_"), filename)
         size = await self._live.write(tenant, row, path, pieces, max_bytes)
         return self._live.make_file(path, size, "user", file_id)
 
@@ -116,7 +115,7 @@ def to_file(container_id: str, row: ContainerFileRow) -> wire.ContainerFileObjec
         bytes=row.size,
         container_id=container_id,
         created_at=int(row.created),
-        path=FOLDER + row.path,
+        path=CONTAINER_FOLDER + row.path,
         source=row.source,
     )
 

@@ -14,6 +14,7 @@ from time import time
 import msgspec
 
 from antiphon.config.areas import ToolSettings
+from antiphon.core.documents import name_in_container
 from antiphon.errors import (
     AntiphonError,
     ContainerExpired,
@@ -37,7 +38,6 @@ from antiphon.stores.sql.store import Store
 log = logging.getLogger(__name__)
 
 MEMORY_BYTES = {"1g": 1 << 30, "4g": 4 << 30, "16g": 16 << 30, "64g": 64 << 30}
-_MAX_NAME_BYTES = 255  # of a file in a folder
 _STARTING_SECONDS = 1.0
 
 
@@ -198,7 +198,7 @@ class LiveContainers:
 
     async def copy(self, tenant: str, row: ContainerRow, file: FileRow) -> ContainerFileRow:
         """Copy a stored file into the container."""
-        path = make_path(file.id, file.filename)
+        path = name_in_container(file.id, file.filename)
         async with aclosing(self._files.read(file, 0, file.size)) as pieces:
             size = await self.write(tenant, row, path, pieces, file.size)
         return (await self.record(tenant, row, [self.make_file(path, size, "user")]))[0]
@@ -250,13 +250,6 @@ class LiveContainers:
 
 async def _yield_once(data: bytes) -> AsyncIterator[bytes]:
     yield data
-
-
-def make_path(prefix: str, filename: str) -> str:
-    """Return the name of a file in /mnt/data, whose beginning is cut off if it is too long."""
-    plain = "".join(letter if letter.isprintable() and letter != "/" else "_" for letter in filename)
-    room = _MAX_NAME_BYTES - len(prefix) - 1
-    return f"{prefix}-{plain.encode()[-room:].decode(errors='ignore')}"
 
 
 def _unknown_error(container_id: str, param: str = "container_id") -> UnknownContainer:

@@ -10,24 +10,26 @@ from contextlib import suppress
 import msgspec
 
 from antiphon.core.deltas import ToolOutputContent
-from antiphon.core.replay import UnreadableLog, read_code_outputs
+from antiphon.core.replay import UnreadableLog, read_tool_outputs
 from antiphon.errors import InvalidValue, UnknownConversation, UnknownPrevious
 from antiphon.ids import is_id, is_item_id, parse_response_id, quote_id
 from antiphon.offload import run_sized
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.protocol.types.items import CodeInterpreterCall, InputItem, ItemReference
+from antiphon.protocol.types.items import CodeInterpreterCall, FileSearchCall, InputItem, ItemReference, WebSearchCall
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
 from antiphon.service.persistence.history_cache import ChainCache, ChainNode
 from antiphon.service.persistence.rows import decode_items, decode_status
 from antiphon.stores.base import RUNNING_STATUSES, ChainLink
 from antiphon.stores.sql.store import Store
+from antiphon.tools.untrusted_text import drop_markers
 
 Items = tuple[InputItem, ...]
 
 CACHE_BYTES = 64 * 1024 * 1024
-_MAX_CODE_RESPONSES = 20  # whose logs are read for what models were told of code
+_MAX_LOGS = 20  # that are read for what models were told of code and searches
 
+_RUN_HERE = frozenset({CodeInterpreterCall, FileSearchCall, WebSearchCall})
 _items_decoder = msgspec.json.Decoder(list[InputItem])
 
 
@@ -59,20 +61,21 @@ class HistoryLoader:
             for index, item in enumerate(items)
         ]
 
-    async def load_code_outputs(self, tenant: str, items: Sequence[InputItem]) -> Mapping[str, ToolOutputContent]:
-        """Return what models were told of code, by item id, where the clients have not included the outputs.
+    async def load_tool_outputs(self, tenant: str, items: Sequence[InputItem]) -> Mapping[str, ToolOutputContent]:
+        """Return what models were told of code and searches, by item id, where clients have not included the outputs.
 
-        Only those of the latest responses are read; of others, models read the code alone.
+        Only those of the latest responses are read; of others, models read the calls alone.
         """
-        calls = [item for item in items if type(item) is CodeInterpreterCall and item.outputs is None]
+        calls = [item for item in items if type(item) in _RUN_HERE and _lacks_output(item)]
         response_ids = dict.fromkeys([parse_response_id(str(call.id)) for call in reversed(calls)])
-        outputs: dict[str, ToolOutputContent] = {}
-        for response_id in filter(None, [*response_ids][:_MAX_CODE_RESPONSES]):
+        outputs: dict[str, str] = {}
+        for response_id in filter(None, [*response_ids][:_MAX_LOGS]):
             row = await self._store.get(tenant, response_id)
             if row is not None and row.packed_log is not None:
                 with suppress(UnreadableLog):
-                    outputs |= await run_sized(len(row.response), read_code_outputs, row.packed_log, row.response)
-        return outputs
+                    outputs |= await run_sized(len(row.response), read_tool_outputs, row.packed_log, row.response)
+        searches = {str(call.id) for call in calls if not isinstance(call, CodeInterpreterCall)}
+        return {key: drop_markers(text) if key in searches else text for key, text in outputs.items()}
 
     def remember(self, tenant: str, response: Response, decoded: DecodedRequest, size: int) -> None:
         """Cache a stored response if it continues a cached one; most others are never continued."""
@@ -160,6 +163,13 @@ class HistoryLoader:
             return {}
         items = await run_sized(len(row.request) + len(row.response), decode_items, (row.request, row.response))
         return {str(item.id): item for item in items}
+
+
+def _lacks_output(item: InputItem) -> bool:
+    match item:
+        case CodeInterpreterCall(outputs=None) | FileSearchCall(results=None) | WebSearchCall():
+            return True
+    return False
 
 
 def _unknown_error(response_id: str) -> UnknownPrevious:

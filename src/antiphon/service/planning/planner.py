@@ -105,7 +105,7 @@ class ResolvedRequest(Struct, frozen=True):
     earlier: Sequence[InputItem]
     continuation: Continuation
     is_chain_root: bool  # its previous response belongs to the connection
-    code_outputs: Mapping[str, ToolOutputContent] = NO_TOOL_OUTPUTS  # of earlier items that lack them, by their id
+    tool_outputs: Mapping[str, ToolOutputContent] = NO_TOOL_OUTPUTS  # of earlier items that lack them, by their id
     skills: tuple[OfferedSkill, ...] = ()  # in the containers of its tools
 
     @property
@@ -244,10 +244,10 @@ class Planner:
         served = self._models.find(request.model)
         capabilities = await served.capabilities()
         validation.reject_unsupported_by_engine(request, sent, capabilities, served.engine.name)
-        earlier, code_outputs = cached_items, NO_TOOL_OUTPUTS
+        earlier, tool_outputs = cached_items, NO_TOOL_OUTPUTS
         if earlier is None:
             earlier = await self._load_earlier(tenant, request, continuation.resumed)
-            code_outputs = await self._history_loader.load_code_outputs(tenant, earlier)
+            tool_outputs = await self._history_loader.load_tool_outputs(tenant, earlier)
         if continuation.resumed is None:
             decoded = await self._resolve_items(tenant, decoded)
             if cached_items is not None and self.is_stored(request):
@@ -257,7 +257,7 @@ class Planner:
         decoded, skills = await self._find_skills(tenant, decoded, continuation)
         target = make_target(decoded, served, capabilities, self._settings.output_limits)
         is_chain_root = cached_items is not None
-        return ResolvedRequest(tenant, decoded, target, earlier, continuation, is_chain_root, code_outputs, skills)
+        return ResolvedRequest(tenant, decoded, target, earlier, continuation, is_chain_root, tool_outputs, skills)
 
     async def _find_skills(
         self, tenant: str, decoded: DecodedRequest, continuation: Continuation
@@ -274,7 +274,7 @@ class Planner:
     async def _prepare(self, resolved: ResolvedRequest) -> PreparedRequest:
         tenant, decoded, target = resolved.tenant, resolved.decoded, resolved.target
         if (raw_prompt := resolved.continuation.raw_prompt) is None:
-            inputs = PromptInputs(tenant, resolved.earlier, resolved.code_outputs, resolved.skills)
+            inputs = PromptInputs(tenant, resolved.earlier, resolved.tool_outputs, resolved.skills)
             prepared = await prepare(decoded, inputs, target, self._services)
         else:
             settings = self._settings
@@ -315,7 +315,7 @@ class Planner:
         """Plan another turn of the same response, for which fewer tokens may remain."""
         tenant, target = resolved.tenant, resolved.target
         target = make_target(decoded, target.served, target.capabilities, self._settings.output_limits)
-        tool_texts = {**resolved.code_outputs, **tool_texts}
+        tool_texts = {**resolved.tool_outputs, **tool_texts}
         inputs = PromptInputs(tenant, resolved.earlier, tool_texts, resolved.skills)
         prepared = await prepare(decoded, inputs, target, self._services)
         tier = decoded.request.service_tier

@@ -99,11 +99,19 @@ class ResponseTurns:
             self.steps.append(partial(_list_tools, self._mcp, labels))
 
     async def prepare_tools(self) -> None:
-        """Check the built-in tools, and add a step for each that has to wait. One that is not called need not wait."""
+        """Check the built-in tools, and add a step for each that has to wait. One that is not called need not wait.
+
+        What a resumed response declares was valid when it began. If it is gone since, calls fail, not the response.
+        """
         request = self._context.decoded.request
         history = [*self._context.earlier, *request.input]
         for kind, param in self._params.items():
-            wait = await self._tools[kind].prepare(param, history)
+            try:
+                wait = await self._tools[kind].prepare(param, history)
+            except AntiphonError:
+                if not self._context.is_resumed:
+                    raise
+                continue
             if wait is not None and request.tool_choice != "none" and not self.answered:
                 self.steps.append(partial(_wait, wait))
 

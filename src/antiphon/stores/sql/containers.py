@@ -24,6 +24,14 @@ ON CONFLICT (tenant, id) DO NOTHING RETURNING id
 _COUNT = """
 SELECT COUNT(*) FROM containers WHERE tenant = $1 AND deleted = 0 AND state <> 'ended' AND expires > $2
 """
+# The container of a conversation that was not used for the longest time. One that runs code expires later than this.
+_EVICT = """
+UPDATE containers SET expires = $2 WHERE tenant = $1 AND id = (
+    SELECT id FROM containers WHERE tenant = $1 AND deleted = 0 AND state = 'running' AND expires > $2
+    AND expires < last_active + minutes * 60 + 1 AND substr(id, 1, 10) = 'cntr_auto_'
+    ORDER BY last_active LIMIT 1
+) RETURNING id
+"""
 _VISIBLE = "tenant = $1 AND id = $2 AND deleted = 0"
 _USE = f"""
 UPDATE containers SET last_active = $3,
@@ -44,11 +52,14 @@ _FILE = "tenant = $1 AND container = $2 AND id = $3"
 
 
 def add_container(now: float, tenant: str, row: ContainerRow, max_running: int) -> Operation[None]:
-    """Add a container. Raises StorageLimitReached if `max_running` of the tenant have not expired."""
+    """Add a container. If `max_running` of the tenant have not expired, an idle one of a conversation expires now.
+
+    Raises StorageLimitReached if there is none: those that clients have made are theirs to delete.
+    """
     yield totals.lock_tenant(tenant)
     if not (yield sql(_INSERT, tenant, *astuple(row))):
         return  # it was added by a call whose reply was lost
-    if (yield sql(_COUNT, tenant, now))[0][0] > max_running:
+    if (yield sql(_COUNT, tenant, now))[0][0] > max_running and not (yield sql(_EVICT, tenant, now)):
         raise StorageLimitReached(f"At most {max_running:,} containers can run: delete one, or let it expire.")
 
 

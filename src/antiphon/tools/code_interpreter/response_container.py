@@ -17,12 +17,14 @@ from antiphon.errors import (
     ContainerExpired,
     DeclaredContainerExpired,
     DeclaredContainerUnknown,
+    NotFound,
     SandboxDisabled,
+    SandboxUnavailable,
     UnknownContainer,
 )
 from antiphon.ids import new_id
 from antiphon.protocol.types.items import CodeInterpreterCall, InputItem, Message, OutputItem, ShellCall
-from antiphon.protocol.types.parts import InputFile, InputImage
+from antiphon.protocol.types.parts import InputFile, InputImage, MessagePart
 from antiphon.protocol.types.tools import AutoContainer, ContainerAuto, ContainerReference
 from antiphon.sandbox.base import CodeEvent
 from antiphon.tools.base import CodeContainers, ResponseTool, WaitStep, WrittenFile
@@ -49,6 +51,7 @@ class ResponseContainer:
         self._param = "tools"
         self._previous: list[str] = []  # containers of earlier calls, the latest first
         self._cited: list[WrittenFile] = []  # files that earlier answers have cited
+        self._sent: list[InputFile] = []  # files of the input that are not in the container yet
         self._is_made = False  # it exists, with the files of the declaration
         self._notice = ""
         self.first: ResponseContainer | None = None  # of another tool, to be shared
@@ -60,8 +63,12 @@ class ResponseContainer:
     async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
         """Check the declaration, whose container is at `param`. See `ResponseTool`."""
         self._param, self._previous, self._cited = param, list_containers(history), list_cited_files(history)
-        if isinstance(self.wanted, AutoContainer) and (files := list_files(history)):
-            self.wanted = replace(self.wanted, file_ids=[*(self.wanted.file_ids or ()), *files])
+        if isinstance(self.wanted, str):
+            self._use(self.wanted)
+        else:
+            self._sent = list_sent_files(history)
+            if files := list_files(history):
+                self.wanted = replace(self.wanted, file_ids=[*(self.wanted.file_ids or ()), *files])
         try:
             await self._containers.check(self._tenant, self.wanted, self._param)
         except UnknownContainer as error:
@@ -73,16 +80,20 @@ class ResponseContainer:
             raise
         if isinstance(self.wanted, AutoContainer) and (self._previous or self.first is not None):
             return self.find
-        self._use(self.wanted if isinstance(self.wanted, str) else None)
+        if not self.id:
+            self._use(None)
         return None
 
     async def recover(self, output: Sequence[OutputItem]) -> str:
         if not (used := list_containers(output)):
             return ""
         self._previous, self.id = [*dict.fromkeys([*used, *self._previous])], ""
-        await self.find()
-        if used[0] == self.id:
-            return FOUND
+        try:
+            await self.find()
+            if used[0] == self.id:
+                return FOUND
+        except (NotFound, SandboxUnavailable):  # it was declared: no other one is used, and further calls fail
+            self._use(used[0])
         self.files.clear()
         return LOST
 
@@ -105,16 +116,21 @@ class ResponseContainer:
         return self.wanted.memory_limit in (UNSET, other)
 
     def _use(self, found: str | None) -> None:
-        self.id, self._is_made = found or new_id("cntr"), found is not None
+        self.id, self._is_made = found or new_id("cntr_auto"), found is not None
         if self._previous and self._previous[0] != self.id:
             self._notice = OTHER_CONTAINER
         self.files.add([file for file in self._cited if file.container_id == self.id])
 
     async def make(self) -> None:
-        """Make the container, if it is a new one."""
+        """Make the container, if it is a new one, and put the files of the input into it."""
         await self.find()
-        if self._is_made:
-            return
+        if not self._is_made:
+            await self._make()
+        if self._sent:
+            await self._containers.add_files(self._tenant, self.id, self._sent)
+            self._sent = []
+
+    async def _make(self) -> None:
         if self.first is not None and self.first.id == self.id:
             await self.first.make()
             await self._containers.find(self._tenant, self.wanted, [self.id], self._param)  # it gets the files
@@ -170,6 +186,14 @@ def list_containers(items: Iterable[InputItem]) -> list[str]:
 
 def list_files(items: Iterable[InputItem]) -> list[str]:
     """Return the ids of the files and images that the user has sent last, which code can read."""
-    parts = [part for item in items if isinstance(item, Message) for part in item.content]
-    sent = [part.file_id for part in parts if isinstance(part, InputFile | InputImage) and part.file_id]
+    sent = [part.file_id for part in _list_parts(items) if isinstance(part, InputFile | InputImage) and part.file_id]
     return [*dict.fromkeys(sent)][-MAX_INPUT_FILES:]
+
+
+def list_sent_files(items: Iterable[InputItem]) -> list[InputFile]:
+    """Return the files with inline data that the user has sent last."""
+    return [part for part in _list_parts(items) if isinstance(part, InputFile) and part.file_data][-MAX_INPUT_FILES:]
+
+
+def _list_parts(items: Iterable[InputItem]) -> list[MessagePart]:
+    return [part for item in items if isinstance(item, Message) for part in item.content]

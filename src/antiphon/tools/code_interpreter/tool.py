@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec import UNSET
-
-from antiphon.protocol.types.tools import CodeInterpreterTool, FunctionTool
+from antiphon.protocol.types.tools import CodeInterpreterTool, FunctionTool, may_models_call
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.tools.base import ToolServices
+from antiphon.tools.base import BuiltInTool, ToolServices
 from antiphon.tools.code_interpreter.response_code import NAME, ResponseCode
 from antiphon.tools.code_interpreter.response_container import ResponseContainer
 
@@ -36,7 +34,7 @@ _FUNCTION: Final = FunctionTool(
 )
 
 
-class CodeInterpreter:
+class CodeInterpreter(BuiltInTool):
     """The code_interpreter tool; see `BuiltInTool`."""
 
     kind = NAME
@@ -55,17 +53,10 @@ class CodeInterpreter:
     def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
         """Return no function for code that only programs may run, which this server does not run."""
         assert isinstance(declared, CodeInterpreterTool)
-        callers = declared.allowed_callers
-        return (_FUNCTION,) if callers is UNSET or "direct" in callers else ()
-
-    def list_ignored(self, declared: Declaration) -> list[str]:
-        return []
+        return (_FUNCTION,) if may_models_call(declared) else ()
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseCode:
         assert isinstance(declared, CodeInterpreterTool)
         assert self._containers is not None
         container = ResponseContainer(self._containers, tenant, declared.container)
         return ResponseCode(container, self._limits, include)
-
-    async def close(self) -> None:
-        pass

@@ -1,11 +1,10 @@
 """The file_search tool of the server: the function that it offers to models, and its settings."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from antiphon.protocol.types.tools import FileSearchTool, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.tools.base import ToolServices
+from antiphon.tools.base import BuiltInTool, ToolServices
 from antiphon.tools.file_search.response_search import MAX_QUERIES, NAME, FileSearchServices, ResponseSearch
 
 _SETUP_HINT = "Vector stores are kept in the store: the server's operator starts it without --disable-store."
@@ -33,13 +32,11 @@ _FUNCTION: Final = FunctionTool(
 )
 
 
-class FileSearch:
+class FileSearch(BuiltInTool):
     """The file_search tool; see `BuiltInTool`."""
 
     kind = NAME
     types: tuple[type, ...] = (FileSearchTool,)
-    harmony = ""
-    recipients: Mapping[str, str] = {}
 
     def __init__(self, services: ToolServices) -> None:
         self._services: FileSearchServices | None = None
@@ -56,13 +53,7 @@ class FileSearch:
     def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
         return (_FUNCTION,)
 
-    def list_ignored(self, declared: Declaration) -> list[str]:
-        return []
-
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseSearch:
         assert isinstance(declared, FileSearchTool)
         assert self._services is not None
         return ResponseSearch(self._services, declared, tenant, include)
-
-    async def close(self) -> None:
-        pass

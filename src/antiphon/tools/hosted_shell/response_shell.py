@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from antiphon.core.deltas import CommandDone
 from antiphon.core.shell_output import render_shell_output
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types.items import (
@@ -54,10 +55,12 @@ class ResponseShell(ContainerTool):
         return make_shell_call(call, self.container.id)
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
-        action, files = parse_action(call), dict[str, WrittenFile]()
+        action, outputs, files = parse_action(call), list[ShellOutput](), dict[str, WrittenFile]()
         async with self.container.in_order:
             await self.container.make()
-            outputs = [await self._run_command(command, action, files) for command in action.commands]
+            for command in action.commands:
+                outputs.append(await self._run_command(command, action, files))
+                await emit(CommandDone(call.key, outputs[-1]))
             notice = self.container.take_notice()
             self.container.files.add(files.values())
         lines = [notice, *[escape_notes(render_shell_output(one)) for one in outputs]]

@@ -1,13 +1,10 @@
 """The shell tool in a container: the function that it offers to models."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec import UNSET
-
-from antiphon.protocol.types.tools import ContainerAuto, ContainerReference, FunctionTool, ShellTool
+from antiphon.protocol.types.tools import ContainerAuto, ContainerReference, FunctionTool, ShellTool, may_models_call
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.tools.base import ToolServices
+from antiphon.tools.base import BuiltInTool, ToolServices
 from antiphon.tools.code_interpreter.response_container import ResponseContainer
 from antiphon.tools.code_interpreter.tool import SETUP_HINT
 from antiphon.tools.hosted_shell.response_shell import MAX_COMMANDS, NAME, ResponseShell
@@ -40,13 +37,11 @@ _FUNCTION: Final = FunctionTool(
 )
 
 
-class HostedShell:
+class HostedShell(BuiltInTool):
     """The shell tool of containers; see `BuiltInTool`. The shell of a client is in render/tools/client_tools.py."""
 
     kind = "hosted_shell"
     types: tuple[type, ...] = (ShellTool,)
-    harmony = ""
-    recipients: Mapping[str, str] = {}
 
     def __init__(self, services: ToolServices) -> None:
         self._containers = services.containers
@@ -58,11 +53,7 @@ class HostedShell:
     def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
         """Return no function for a shell that only programs may use, which this server does not run."""
         assert isinstance(declared, ShellTool)
-        callers = declared.allowed_callers
-        return (_FUNCTION,) if callers is UNSET or "direct" in callers else ()
-
-    def list_ignored(self, declared: Declaration) -> list[str]:
-        return []
+        return (_FUNCTION,) if may_models_call(declared) else ()
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseShell:
         assert isinstance(declared, ShellTool)
@@ -71,6 +62,3 @@ class HostedShell:
         assert isinstance(environment, ContainerAuto | ContainerReference)
         wanted = environment.container_id if isinstance(environment, ContainerReference) else environment
         return ResponseShell(ResponseContainer(self._containers, tenant, wanted), environment)
-
-    async def close(self) -> None:
-        pass

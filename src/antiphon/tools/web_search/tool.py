@@ -13,7 +13,7 @@ from antiphon.protocol.types.tools import (
     WebSearchTool20250826,
 )
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.tools.base import ToolServices
+from antiphon.tools.base import BuiltInTool, ToolServices
 from antiphon.tools.web_search.browser import Browser, BrowserServices
 from antiphon.tools.web_search.functions import FUNCTIONS, HARMONY, RECIPIENTS, list_ignored_options, parse_options
 from antiphon.tools.web_search.page_fetch import PageReader, is_installed
@@ -24,7 +24,7 @@ _QUEUE_SECONDS = 10.0  # queueing time before a page is parsed
 _MISSING_PACKAGE = "--web-search-url needs one more package: pip install 'antiphon[web]'."
 
 
-class WebSearch:
+class WebSearch(BuiltInTool):
     """The web_search tool; see `BuiltInTool`."""
 
     kind = "web_search"
@@ -60,9 +60,6 @@ class WebSearch:
         assert isinstance(declared, WebSearchTool)
         assert self._services is not None
         return Browser(self._services, parse_options(declared), include)
-
-    async def close(self) -> None:
-        pass
 
 
 def _build_services(config: Config, egress: EgressClient) -> BrowserServices:
