@@ -17,6 +17,7 @@ from antiphon.config.areas import SandboxLevel
 from antiphon.errors import SandboxUnavailable
 from antiphon.sandbox.base import CodeResult, CodeSandbox, ContainerLimits, Figure, PrintedText
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings
+from antiphon.sandbox.relays import ServeConnection
 from antiphon.sandbox.worker import frames
 from antiphon.sandbox.worker_pool import WorkerPool, WorkerSettings
 from tests.support.paths import ROOT
@@ -143,8 +144,10 @@ class RunRecord(Struct, frozen=True):
     result: CodeResult
 
 
-async def run_code(sandbox: CodeSandbox, code: str, seconds: float = 20.0, container: str = "c") -> RunRecord:
-    events = [event async for event in sandbox.run(container, code, seconds)]
+async def run_code(
+    sandbox: CodeSandbox, code: str, seconds: float = 20.0, container: str = "c", serve: ServeConnection | None = None
+) -> RunRecord:
+    events = [event async for event in sandbox.run(container, code, seconds, serve)]
     texts = {
         name: "".join(one.text for one in events if isinstance(one, PrintedText) and one.stream == name)
         for name in ("stdout", "stderr")

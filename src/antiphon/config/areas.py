@@ -395,6 +395,12 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     container_max_memory: Annotated[
         Literal["1g", "4g", "16g", "64g"], "Largest memory_limit that a request may choose for a container."
     ] = "1g"
+    container_allowed_domains: Annotated[
+        tuple[Name, ...],
+        "Domains that the network policies of containers may allow: a host name, *.DOMAIN for all names below it, or *"
+        " for all; needs --sandbox namespaces (see containers).",
+        "none: containers have no network",
+    ] = ()
     code_seconds: Annotated[Seconds, "Seconds after which a call of code in a container is stopped."] = 120.0
     wait_for_tool_outputs: Annotated[
         bool, "Let streamed and background responses wait for client tool outputs without being requested to."

@@ -67,7 +67,7 @@ class CodeContainers(Protocol):
         """Return the id of the container that a declaration means, which is in use from now on.
 
         That is the container that it names. If it names none, it is the first of `previous`, the containers of earlier
-        calls, that is alive and has the memory that is wanted, or None. The files of the declaration are in it.
+        calls, that is alive and has the memory and the network that is wanted, or None. Its files are in it.
         """
 
     async def make(self, tenant: str, wanted: AutoContainer, container_id: str, param: str) -> None:

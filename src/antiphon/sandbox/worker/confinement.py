@@ -23,6 +23,7 @@ class Confinement:
     memory: int
     disk: int
     processes: int
+    network: bool = False  # the container has a port for the proxy of its calls; with namespaces only
 
     @property
     def data_path(self) -> str:

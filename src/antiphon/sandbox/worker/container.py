@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from antiphon.sandbox.worker import frames, processes
 from antiphon.sandbox.worker.confinement import Confinement
 from antiphon.sandbox.worker.files import Folder, Stamp, remove_tree
 from antiphon.sandbox.worker.forking import StartFailed, ZygoteClient
 from antiphon.sandbox.worker.kernel import MAX_FIGURES, SHELL_CELL
+from antiphon.sandbox.worker.relay import Relay, receive_listener
 
 Emit = Callable[[frames.Header, bytes], None]
 
@@ -84,6 +85,7 @@ class Container:
         self._stamps: dict[str, Stamp] = {}
         self._server_files: set[str] = set()  # that the server has written, or begun to write, since the call began
         self._kernel: KernelProcess | None = None
+        self.relay = Relay(self._announce)
         self.is_stopped = False
         _make_folders(folder, spec)
         owner = os.geteuid() if spec.uid is None else spec.uid
@@ -119,10 +121,13 @@ class Container:
         kernel = await self._open_kernel()
         ready = await _read_ready(kernel)
         if ready != "":
-            kernel.signal(signal.SIGKILL)
-            self._close_kernel()
-            raise StartFailed(ready)
+            self._abandon(kernel, ready)
         asyncio.get_running_loop().create_task(self._follow(kernel))
+
+    def _abandon(self, kernel: KernelProcess, reason: str) -> NoReturn:
+        kernel.signal(signal.SIGKILL)
+        self._close_kernel()
+        raise StartFailed(reason)
 
     async def _open_kernel(self) -> KernelProcess:
         loop = asyncio.get_running_loop()
@@ -140,12 +145,17 @@ class Container:
             for _, writer_end in pipes:
                 os.close(writer_end)
         own.setblocking(False)
+        listener = await receive_listener(own, _READY_SECONDS) if self._spec.network else None
         reader, writer = await asyncio.open_connection(sock=own, limit=2 * frames.MAX_PAYLOAD)
         names = {pipes[0][0]: "stdout", pipes[1][0]: "stderr"}
         self._kernel = KernelProcess(guard, pidfd, own, names, reader, writer)
         for number in names:
             os.set_blocking(number, False)
             loop.add_reader(number, self._read_output, self._kernel, number)
+        if isinstance(listener, str):
+            self._abandon(self._kernel, listener)
+        if listener is not None:
+            await self.relay.open(listener)
         return self._kernel
 
     async def run(self, code: bytes, seconds: float, cpu_seconds: float, emit: Emit) -> dict[str, Any]:
@@ -167,6 +177,7 @@ class Container:
                     self._drain(kernel, number)
             finally:
                 self._call = None
+                self.relay.end_all()
             kernel.cpu_base = processes.measure_cpu(processes.list_tree(kernel.guard))
             changed = await self._find_changes()
             return {
@@ -323,6 +334,12 @@ class Container:
             call.exit_code = code if isinstance(code, int) and 0 <= code <= _MAX_EXIT_CODE else None
             call.done.set_result(header.get("raised") is True)
 
+    def _announce(self, number: int) -> bool:
+        """Tell the server of the running call about a connection to the proxy; False if there is none."""
+        if self._call is not None:
+            self._call.emit({"connection": number}, b"")
+        return self._call is not None
+
     def _read_output(self, kernel: KernelProcess, number: int) -> bool:
         """Take what a pipe holds; False if that is nothing."""
         try:
@@ -350,6 +367,7 @@ class Container:
     def _close_kernel(self) -> None:
         kernel, self._kernel = self._kernel, None
         assert kernel is not None
+        self.relay.close()
         for number in kernel.pipes:
             asyncio.get_running_loop().remove_reader(number)
             os.close(number)

@@ -29,7 +29,7 @@ from antiphon.sandbox.worker.forking import ALL, StartFailed, ZygoteClient
 LEVELS = ("namespaces", "landlock")
 MAX_PIECE = 1024 * 1024
 _MAX_CONNECTIONS = 256
-_MAX_CALLS = 256  # at a time, on one connection
+_MAX_CALLS = 4096  # at a time, on one connection: two for each connection of code to a proxy
 _FIRST_CLIENT_SECONDS = 30.0
 _WATCH_SECONDS = 0.1
 _FILES_EVERY, _IDLE_EVERY = 3, 20  # rounds of the watchdog
@@ -128,9 +128,15 @@ class ContainerHost:
         spec = Confinement(
             namespaces=self.level == "namespaces", root=f"{folder}/root", data=f"{folder}/data",
             temporary=f"{folder}/tmp", uid=uid, memory=int(request["memory"]), disk=int(request["disk"]),
-            processes=int(request["processes"]),
+            processes=int(request["processes"]), network=self._check_network(request),
         )  # fmt: skip
         return Container(folder, spec, int(request["files"]), self._zygote)
+
+    def _check_network(self, request: Answer) -> bool:
+        wanted = request.get("network") is True
+        if wanted and self.level != "namespaces":
+            raise RequestRefused("no_network", f"containers have no network at the level {self.level}")
+        return wanted
 
     def find(self, request: Answer) -> Container:
         container = self._containers.get(request["id"])
@@ -167,6 +173,17 @@ class ContainerHost:
 
     async def remove(self, request: Answer, payload: bytes) -> Answer:
         await asyncio.to_thread(self.find(request).data.remove, request["path"])
+        return {}
+
+    async def receive(self, request: Answer, payload: bytes) -> tuple[Answer, bytes]:
+        return {}, await self.find(request).relay.receive(int(request["connection"]))
+
+    async def send(self, request: Answer, payload: bytes) -> Answer:
+        await self.find(request).relay.send(int(request["connection"]), payload)
+        return {}
+
+    async def end(self, request: Answer, payload: bytes) -> Answer:
+        self.find(request).relay.end(int(request["connection"]))
         return {}
 
     async def stat(self, request: Answer, payload: bytes) -> Answer:
@@ -234,6 +251,7 @@ class Connection:
         self._operations: dict[str, Callable[[Answer, bytes], Awaitable[Any]]] = {
             "start": sandbox.start, "stop": sandbox.stop, "interrupt": sandbox.interrupt, "put": sandbox.put,
             "get": sandbox.get, "list": sandbox.list, "remove": sandbox.remove, "stat": sandbox.stat,
+            "receive": sandbox.receive, "send": sandbox.send, "end": sandbox.end,
         }  # fmt: skip
 
     async def serve(self) -> None:

@@ -18,6 +18,11 @@ FLAGS = (
 INNER_UID = 1000
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 SHARED_FILES = ("/etc/ld.so.cache", "/etc/localtime")
+# The certificates of authorities: the first is their path in a container with network, from the first that exists.
+CERTIFICATES = (
+    "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)  # fmt: skip
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
 _SHARED_MEMORY = "size=64m,mode=1777"
 _TEXTS = {
@@ -56,7 +61,7 @@ def _write(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def enter_root(base: str, data: str, temporary: str, readable: list[str]) -> None:
+def enter_root(base: str, data: str, temporary: str, readable: list[str], network: bool) -> None:
     """Make an empty folder the root of a file system with the readable folders, /mnt/data and /tmp."""
     os.umask(0o022)
     syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
@@ -68,6 +73,8 @@ def enter_root(base: str, data: str, temporary: str, readable: list[str]) -> Non
         _show(base, path)
     for path in _make_files(base):
         syscalls.bind(path, base + path, NOSUID | NOEXEC)
+    if network:
+        _copy_certificates(base)
     os.makedirs(base + "/dev/shm")
     syscalls.mount("tmpfs", base + "/dev/shm", "tmpfs", NOSUID | NODEV | NOEXEC, _SHARED_MEMORY)
     os.makedirs(base + "/proc")
@@ -103,6 +110,14 @@ def _make_files(base: str) -> Iterator[str]:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         os.symlink(f"/proc/self/fd/{number}", f"{base}/dev/{name}")
     os.symlink("/proc/self/fd", base + "/dev/fd")
+
+
+def _copy_certificates(base: str) -> None:
+    os.makedirs(os.path.dirname(base + CERTIFICATES[0]))
+    for path in CERTIFICATES:
+        with suppress(OSError), open(path, "rb") as source, open(base + CERTIFICATES[0], "wb") as file:
+            file.write(source.read())
+            return
 
 
 def prepare_network() -> None:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
-from antiphon.sandbox.worker import namespaces, syscalls
+from antiphon.sandbox.worker import namespaces, relay, syscalls
 from antiphon.sandbox.worker.confinement import Confinement, confine, drop_privileges
 from antiphon.sandbox.worker.frames import pack
 from antiphon.sandbox.worker.kernel import Kernel, load_plotting
@@ -157,8 +157,10 @@ def _arrange_files(files: list[int]) -> None:
 
 def _guard(spec: Confinement, readable: list[str]) -> int:
     if spec.namespaces:
-        namespaces.enter_root(spec.root, spec.data, spec.temporary, readable)
+        namespaces.enter_root(spec.root, spec.data, spec.temporary, readable, spec.network)
         namespaces.prepare_network()
+        if spec.network:
+            relay.send_listener(_CHANNEL)
     else:
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     kernel = os.fork()
@@ -205,6 +207,7 @@ def _run_kernel(spec: Confinement, readable: list[str]) -> NoReturn:
     try:
         channel = socket.socket(fileno=_CHANNEL)
         confine(spec, readable)
+        os.environ.update(relay.ENVIRONMENT if spec.network else {})
         Kernel(channel, spec.data_path, spec.temporary_path).serve()
         code = 0
     except OSError as error:

@@ -17,7 +17,7 @@ from antiphon.stores.sql.operation import Operation, read_page, sanitise_id, sql
 _COLUMNS = ", ".join(ContainerRow.__struct_fields__)
 _FILE_FIELDS = "id, created, bytes, path, source"
 _INSERT = f"""
-INSERT INTO containers (tenant, {_COLUMNS}, deleted) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0)
+INSERT INTO containers (tenant, {_COLUMNS}, deleted) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0)
 ON CONFLICT (tenant, id) DO NOTHING RETURNING id
 """
 _COUNT = """

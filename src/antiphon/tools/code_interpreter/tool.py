@@ -4,15 +4,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
-from antiphon.protocol.types.tools import CodeInterpreterTool, FunctionTool
+from antiphon.protocol.types.tools import AutoContainer, CodeInterpreterTool, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import ToolServices
 from antiphon.tools.code_interpreter.response_code import NAME, ResponseCode
-from antiphon.tools.code_interpreter.response_container import ResponseContainer
+from antiphon.tools.code_interpreter.response_container import ResponseContainer, list_domains
 
 HARMONY: Final = "python"
 SETUP_HINT = "The server's operator enables it with --sandbox, and without --disable-store."
+OFFLINE: Final = " There is no access to the internet."
 _PARAMETERS: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -30,7 +32,7 @@ _FUNCTION: Final = FunctionTool(
     description="Runs Python code as a cell of a notebook and returns what it prints, and the value of its last line."
     " Variables, imports and files are kept between calls. Files of the user are in /mnt/data; list that folder to see"
     " their names. Figures of matplotlib are shown to the user. Save files for the user in /mnt/data, and link each in"
-    " the answer as [name](sandbox:/mnt/data/name). There is no access to the internet.",
+    f" the answer as [name](sandbox:/mnt/data/name).{OFFLINE}",
     parameters=_PARAMETERS,
     strict=False,
 )
@@ -56,7 +58,8 @@ class CodeInterpreter:
         """Return no function for code that only programs may run, which this server does not run."""
         assert isinstance(declared, CodeInterpreterTool)
         callers = declared.allowed_callers
-        return (_FUNCTION,) if callers is UNSET or "direct" in callers else ()
+        function = describe_network(_FUNCTION, declared.container)
+        return (function,) if callers is UNSET or "direct" in callers else ()
 
     def list_ignored(self, declared: Declaration) -> list[str]:
         return []
@@ -69,3 +72,11 @@ class CodeInterpreter:
 
     async def close(self) -> None:
         pass
+
+
+def describe_network(function: FunctionTool, container: str | AutoContainer) -> FunctionTool:
+    """Name the domains that code can reach in the description, which says that there are none."""
+    if not (domains := list_domains(container)):
+        return function
+    sentence = f" Of the internet, only these hosts can be reached, by HTTP and HTTPS: {', '.join(domains)}."
+    return replace(function, description=str(function.description).removesuffix(OFFLINE) + sentence)

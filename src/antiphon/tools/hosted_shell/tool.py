@@ -9,7 +9,7 @@ from antiphon.protocol.types.tools import ContainerAuto, ContainerReference, Fun
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import ToolServices
 from antiphon.tools.code_interpreter.response_container import ResponseContainer
-from antiphon.tools.code_interpreter.tool import SETUP_HINT
+from antiphon.tools.code_interpreter.tool import OFFLINE, SETUP_HINT, describe_network
 from antiphon.tools.hosted_shell.response_shell import MAX_COMMANDS, NAME, ResponseShell
 
 _COUNT: Final = {"type": "integer", "minimum": 0}
@@ -34,7 +34,7 @@ _FUNCTION: Final = FunctionTool(
     description="Runs commands in a Linux container and returns what each of them wrote, and its exit code. Commands"
     " run one after the other in /mnt/data, each in a new shell: only files are kept, also between calls. Files of the"
     " user are in /mnt/data. Save files for the user there, and link each in the answer as"
-    " [name](sandbox:/mnt/data/name). There is no terminal, no sudo and no access to the internet.",
+    f" [name](sandbox:/mnt/data/name). There is no terminal and no sudo.{OFFLINE}",
     parameters=_PARAMETERS,
     strict=False,
 )
@@ -59,7 +59,10 @@ class HostedShell:
         """Return no function for a shell that only programs may use, which this server does not run."""
         assert isinstance(declared, ShellTool)
         callers = declared.allowed_callers
-        return (_FUNCTION,) if callers is UNSET or "direct" in callers else ()
+        environment = declared.environment
+        container = environment if isinstance(environment, ContainerAuto) else ""
+        function = describe_network(_FUNCTION, container)
+        return (function,) if callers is UNSET or "direct" in callers else ()
 
     def list_ignored(self, declared: Declaration) -> list[str]:
         return []
