@@ -18,6 +18,7 @@ class Program(Struct, frozen=True):
     code: str
     seconds: float = 10.0
     is_stopped: bool = False  # it does not end by itself
+    network: bool = False  # its container has an allow-list
 
 
 _CALL = "import ctypes\nif ctypes.CDLL(None, use_errno=True).syscall({call}) >= 0: print('ESCAPED')"
