@@ -46,7 +46,7 @@ FULL, QUICK, SMALLEST = SandboxSelection(1), SandboxSelection(5), SandboxSelecti
 async def sandbox(selection: SandboxSelection, findings: Findings) -> None:
     os.environ["DRILL_SECRET"] = "a secret of the server"
     users = [os.geteuid(), *([NOBODY] if os.geteuid() == 0 and selection.users else [])]
-    levels: tuple[SandboxLevel, ...] = ("namespaces", "landlock")
+    levels: tuple[SandboxLevel, ...] = ("namespaces", "landlock", "gvisor")
     latencies: list[float] = []
     for level in levels:
         for user in users:
@@ -87,7 +87,7 @@ async def _run_level(
         with run_canaries(folder / "canaries", tested.folder, user) as canaries:
             await _write_secret(tested)
             trial = Trial(tested, canaries, host, report)
-            attempts = make_attempts(canaries.addresses)[:: selection.step]
+            attempts = make_attempts(canaries.addresses, level)[:: selection.step]
             programs: Sequence[Program] = [*attempts, *(read_burdens()[:: selection.step] if selection.burdens else ())]
             if level == "namespaces":
                 networked = make_network_programs(canaries.addresses, host.port)

@@ -22,7 +22,7 @@ from antiphon.sandbox.worker import frames
 from antiphon.sandbox.worker_pool import WorkerPool, WorkerSettings
 from tests.support.paths import ROOT
 
-LEVELS: tuple[SandboxLevel, ...] = ("namespaces", "landlock")
+LEVELS: tuple[SandboxLevel, ...] = ("namespaces", "landlock", "gvisor")
 LIMITS = ContainerLimits(memory=512 << 20, disk=32 << 20, files=500, processes=24)
 WORKER_KEY = "k" * 24
 PACKAGES_PYTHON = ROOT / "build/sandbox/bin/python"  # made by `make sandbox-packages`

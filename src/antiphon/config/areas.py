@@ -332,7 +332,7 @@ class VectorSettings(Struct, frozen=True, kw_only=True):
 UnservedTools = Literal["auto", "ignore", "refuse"]
 
 
-SandboxLevel = Literal["auto", "namespaces", "landlock", "none"]
+SandboxLevel = Literal["auto", "namespaces", "landlock", "gvisor", "none"]
 
 
 class ToolSettings(Struct, frozen=True, kw_only=True):
@@ -369,7 +369,7 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     sandbox: Annotated[
         SandboxLevel,
         "How code in containers is confined (see sandbox): by namespaces, by landlock, by the stronger of those that "
-        "this host allows (auto), or none, which means that no code is run.",
+        "this host allows (auto), by gvisor (its runsc must be installed), or none, which means that no code is run.",
     ] = "auto"
     sandbox_python: Annotated[
         Name | None,

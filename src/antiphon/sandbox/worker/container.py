@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from antiphon.sandbox.worker import frames, processes
+from antiphon.sandbox.worker import frames, gvisor, processes
 from antiphon.sandbox.worker.confinement import Confinement
 from antiphon.sandbox.worker.files import Folder, Stamp, remove_tree
 from antiphon.sandbox.worker.forking import StartFailed, ZygoteClient
@@ -64,9 +64,11 @@ class KernelProcess:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    is_ready: bool = False  # code may run in it
     reason: str = ""  # why it was killed
     code: int | None = None
     cpu_base: float = 0.0
+    cpu: float = 0.0  # at the last check of limits
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -122,6 +124,7 @@ class Container:
         ready = await _read_ready(kernel)
         if ready != "":
             self._abandon(kernel, ready)
+        kernel.is_ready = True
         asyncio.get_running_loop().create_task(self._follow(kernel))
 
     def _abandon(self, kernel: KernelProcess, reason: str) -> NoReturn:
@@ -165,8 +168,8 @@ class Container:
             kernel, restarted, self._lost = self._kernel, self._lost, False
             assert kernel is not None
             began, self._server_files = time.monotonic(), set()
-            tree = processes.list_tree(kernel.guard)
-            kernel.cpu_base = processes.measure_cpu(tree)
+            tree = self._list_tree(kernel)
+            kernel.cpu_base = self._measure_cpu(kernel, tree)
             done = asyncio.get_running_loop().create_future()
             spared = frozenset(tree) if code.startswith(SHELL_CELL.encode()) else None
             self._call = call = Call(secrets.token_hex(16), emit, done, cpu_limit=cpu_seconds, spared=spared)
@@ -178,13 +181,20 @@ class Container:
             finally:
                 self._call = None
                 self.relay.end_all()
-            kernel.cpu_base = processes.measure_cpu(processes.list_tree(kernel.guard))
+            kernel.cpu_base = self._measure_cpu(kernel, self._list_tree(kernel))
             changed = await self._find_changes()
             return {
                 "outcome": outcome, "reason": kernel.reason, "restarted": restarted, "changed": changed,
                 "dropped": call.dropped, "seconds": time.monotonic() - began, "code": kernel.code,
                 "exit_code": call.exit_code,
             }  # fmt: skip
+
+    def _list_tree(self, kernel: KernelProcess) -> list[int]:
+        """Return the processes outside of gVisor, whose own many threads take long to list."""
+        return [] if self._spec.runsc else processes.list_tree(kernel.guard)
+
+    def _measure_cpu(self, kernel: KernelProcess, tree: list[int]) -> float:
+        return kernel.cpu if self._spec.runsc else processes.measure_cpu(tree)
 
     async def _await_end(self, kernel: KernelProcess, call: Call, seconds: float) -> str:
         ended = asyncio.ensure_future(kernel.ended.wait())
@@ -209,7 +219,7 @@ class Container:
 
     async def _end_code(self, kernel: KernelProcess, call: Call) -> None:
         """Interrupt code; of a command, kill all processes that were started since, and the kernel lives."""
-        if call.spared is None:
+        if call.spared is None or self._spec.runsc:
             kernel.signal(signal.SIGINT)
             return
         for _ in range(_KILL_ROUNDS):
@@ -266,13 +276,17 @@ class Container:
     async def check_limits(self, with_files: bool) -> None:
         """Kill the container if it exceeds a limit. RLIMITs hold for single processes and files only."""
         kernel, call, spec = self._kernel, self._call, self._spec
-        if kernel is None or kernel.ended.is_set():
+        if kernel is None or not kernel.is_ready or kernel.ended.is_set():
             return
         pids = processes.list_tree(kernel.guard)
+        kernel.cpu = processes.measure_cpu(pids)
         reason = ""
-        if processes.measure_memory(pids, spec.memory) > spec.memory:
+        memory = processes.measure_gvisor(pids) if spec.runsc else processes.measure_memory(pids, spec.memory)
+        if memory > spec.memory:
             reason = "memory"
-        elif processes.measure_cpu(pids) - kernel.cpu_base > (call.cpu_limit if call else _IDLE_CPU_SECONDS):
+        elif spec.runsc and len(pids) > gvisor.count_host_processes(spec):
+            reason = "processes"
+        elif kernel.cpu - kernel.cpu_base > (call.cpu_limit if call else _IDLE_CPU_SECONDS):
             reason = "cpu"
         elif with_files:
             reason = await asyncio.to_thread(self._check_files, pids)
@@ -392,5 +406,5 @@ def _make_folders(folder: str, spec: Confinement) -> None:
     for path in (folder, spec.root, spec.data, spec.temporary):
         os.mkdir(path, 0o700)
     if spec.uid is not None:
-        for path in (folder, spec.data, spec.temporary):
+        for path in (folder, spec.data, spec.temporary, *([spec.root] if spec.runsc else [])):
             os.chown(path, spec.uid, spec.uid)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
-from antiphon.sandbox.worker import frames, landlock
+from antiphon.sandbox.worker import frames, gvisor, landlock
 from antiphon.sandbox.worker.confinement import Confinement
 from antiphon.sandbox.worker.container import Container
 from antiphon.sandbox.worker.files import FileRefused, remove_tree
@@ -77,7 +77,9 @@ class ContainerHost:
         raise StartFailed("; ".join(f"{level}: {reason}" for level, reason in self.refused.items()))
 
     async def _try_level(self) -> None:
-        if not landlock.find_version():
+        if self.level == "gvisor" and not gvisor.find_runsc():
+            raise StartFailed("gVisor's runsc is not installed in a folder of the system for programs")
+        if self.level != "gvisor" and not landlock.find_version():
             raise StartFailed("this kernel has no Landlock (Linux 5.13 and newer, with `landlock` in its list of LSMs)")
         if self.level == "landlock" and self._first_uid is None and landlock.find_version() < _TRUNCATE_VERSION:
             raise StartFailed("without root it needs Landlock 3 (Linux 6.2), as files of the server could be truncated")
@@ -126,7 +128,8 @@ class ContainerHost:
             free = (self._first_uid + secrets.randbelow(_UIDS) for _ in count())
             uid = next(number for number in free if number not in used)
         spec = Confinement(
-            namespaces=self.level == "namespaces", root=f"{folder}/root", data=f"{folder}/data",
+            namespaces=self.level != "landlock", runsc=gvisor.find_runsc() if self.level == "gvisor" else "",
+            root=f"{folder}/root", data=f"{folder}/data",
             temporary=f"{folder}/tmp", uid=uid, memory=int(request["memory"]), disk=int(request["disk"]),
             processes=int(request["processes"]), network=self._check_network(request),
         )  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from antiphon.sandbox.worker import syscalls
+from antiphon.sandbox.worker.frames import pack
 from antiphon.sandbox.worker.syscalls import NODEV, NOEXEC, NOSUID, RDONLY
 
 FLAGS = (
@@ -26,11 +27,19 @@ CERTIFICATES = (
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
 _SHARED_MEMORY = "size=64m,mode=1777"
 _TEXTS = {
-    "/etc/passwd": f"sandbox:x:{INNER_UID}:{INNER_UID}::/mnt/data:/bin/sh\n",
-    "/etc/group": f"sandbox:x:{INNER_UID}:\n",
+    "/etc/passwd": "sandbox:x:{uid}:{uid}::/mnt/data:/bin/sh\n",
+    "/etc/group": "sandbox:x:{uid}:\n",
     "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
 }
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+_PROXY = ("127.0.0.1", 3128)
+_PROXY_URL = "http://{}:{}".format(*_PROXY)
+_MAX_WAITING = 16
+PROXY_ENVIRONMENT = {
+    "SSL_CERT_FILE": CERTIFICATES[0],
+    **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), _PROXY_URL),
+    **dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
+}
 
 
 def list_readable() -> list[str]:
@@ -94,16 +103,21 @@ def _show(base: str, path: str) -> None:
     syscalls.bind(path, base + path, RDONLY | NOSUID | NODEV)
 
 
-def _make_files(base: str) -> Iterator[str]:
-    """Write the small files of /etc, and yield the paths of devices, for which empty files were made."""
+def write_texts(base: str, uid: int) -> None:
+    """Write the small files of /etc."""
     os.makedirs(base + "/etc", exist_ok=True)
-    os.makedirs(base + "/dev", exist_ok=True)
     for path, text in _TEXTS.items():
         with open(base + path, "w") as file:
-            file.write(text)
+            file.write(text.format(uid=uid))
     for path in SHARED_FILES:
         with suppress(OSError), open(path, "rb") as source, open(base + path, "wb") as file:
             file.write(source.read())
+
+
+def _make_files(base: str) -> Iterator[str]:
+    """Write the small files of /etc, and yield the paths of devices, for which empty files were made."""
+    os.makedirs(base + "/dev", exist_ok=True)
+    write_texts(base, INNER_UID)
     for path in DEVICES:
         open(base + path, "w").close()
         yield path
@@ -125,3 +139,15 @@ def prepare_network() -> None:
     socket.sethostname("sandbox")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as endpoint:
         fcntl.ioctl(endpoint, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _IFF_UP))
+
+
+def send_listener(channel: int) -> None:
+    """Listen where code expects a proxy, and give the socket to the sandbox process."""
+    with socket.socket() as listener:
+        listener.bind(_PROXY)
+        listener.listen(_MAX_WAITING)
+        peer = socket.socket(fileno=channel)
+        try:
+            socket.send_fds(peer, [pack({"listening": True})], [listener.fileno()])
+        finally:
+            peer.detach()

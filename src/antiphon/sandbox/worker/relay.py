@@ -11,32 +11,10 @@ import socket
 from collections.abc import Callable
 from itertools import count
 
-from antiphon.sandbox.worker import namespaces
-from antiphon.sandbox.worker.frames import pack
-
-PORT = 3128
 MAX_CONNECTIONS = 16
 _PIECE = 256 * 1024
 _MAX_MESSAGE = 4096
 _PREFIX = 8  # bytes of a frame before its header
-URL = f"http://127.0.0.1:{PORT}"
-ENVIRONMENT = {
-    "SSL_CERT_FILE": namespaces.CERTIFICATES[0],
-    **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), URL),
-    **dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
-}
-
-
-def send_listener(channel: int) -> None:
-    """Listen in the network of this process, and give the socket to the sandbox process."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", PORT))
-        listener.listen(MAX_CONNECTIONS)
-        peer = socket.socket(fileno=channel)
-        try:
-            socket.send_fds(peer, [pack({"listening": True})], [listener.fileno()])
-        finally:
-            peer.detach()
 
 
 async def receive_listener(channel: socket.socket, seconds: float) -> socket.socket | str:
