@@ -33,6 +33,7 @@ _IDLE_CPU_SECONDS = 20.0  # that processes may use between two calls
 _REPORT_SECONDS = 0.1
 _READ = 65536
 _MAX_EXIT_CODE = 255
+_MAX_COMPLAINT = 500
 _KILL_ROUNDS, _KILL_PAUSE = 40, 0.01  # in which the processes of a command are killed
 _MAX_DRAIN = 32  # reads after the end of a call: a process in the background may print without end
 
@@ -65,6 +66,7 @@ class KernelProcess:
     writer: asyncio.StreamWriter
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     is_ready: bool = False  # code may run in it
+    complaint: bytes = b""  # what was printed before
     reason: str = ""  # why it was killed
     code: int | None = None
     cpu_base: float = 0.0
@@ -129,8 +131,11 @@ class Container:
 
     def _abandon(self, kernel: KernelProcess, reason: str) -> NoReturn:
         kernel.signal(signal.SIGKILL)
+        for number in kernel.pipes:
+            self._drain(kernel, number)
         self._close_kernel()
-        raise StartFailed(reason)
+        last = kernel.complaint.decode(errors="replace").strip().rpartition("\n")[2]
+        raise StartFailed(f"{reason}: {last}" if last else reason)
 
     async def _open_kernel(self) -> KernelProcess:
         loop = asyncio.get_running_loop()
@@ -365,7 +370,9 @@ class Container:
         if not data:
             asyncio.get_running_loop().remove_reader(number)
             return False
-        if (call := self._call) is not None:
+        if not kernel.is_ready:
+            kernel.complaint = (kernel.complaint + data)[-_MAX_COMPLAINT:]
+        elif (call := self._call) is not None:
             kept = data[: max(0, MAX_OUTPUT - call.output)]
             call.output += len(kept)
             call.dropped += len(data) - len(kept)

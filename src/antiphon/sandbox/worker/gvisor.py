@@ -91,7 +91,17 @@ def write_bundle(spec: Confinement, readable: list[str], bundle: str) -> None:
             os.symlink(os.readlink(path), spec.root + path)
     namespaces.write_texts(spec.root, uid=0)
     guest = replace(spec, uid=None, root="", data=spec.data_path, temporary=spec.temporary_path)
-    command = (sys.executable, "-I", "-B", "-X", "utf8", f"{_PROGRAM}/boot.py", "guest", json.dumps(asdict(guest)))
+    folder, _, name = sys.executable.rpartition("/")  # the folder may be a link; the file itself may be one of a venv
+    command = (
+        f"{os.path.realpath(folder)}/{name}",
+        "-I",
+        "-B",
+        "-X",
+        "utf8",
+        f"{_PROGRAM}/boot.py",
+        "guest",
+        json.dumps(asdict(guest)),
+    )
     process = {"args": command, "cwd": "/", "env": [], "user": {"uid": 0, "gid": 0}, "noNewPrivileges": True}
     description = {
         "ociVersion": "1.0.2", "process": {**process, "capabilities": {}}, "mounts": mounts, "hostname": "sandbox",
