@@ -84,7 +84,10 @@ class ContainerHost:
         if self.level == "landlock" and self._first_uid is None and landlock.find_version() < _TRUNCATE_VERSION:
             raise StartFailed("without root it needs Landlock 3 (Linux 6.2), as files of the server could be truncated")
         errors: list[bytes] = []
-        await self.start({"id": "trial", "memory": 1 << 30, "disk": 1 << 20, "files": 100, "processes": 16}, b"")
+        try:
+            await self.start({"id": "trial", "memory": 1 << 30, "disk": 1 << 20, "files": 100, "processes": 16}, b"")
+        except StartFailed as error:
+            raise StartFailed(f"{error}{self._explain_permissions() if self.level == 'gvisor' else ''}") from None
         try:
             container = self._containers["trial"]
             result = await container.run(
