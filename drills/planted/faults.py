@@ -91,6 +91,14 @@ _FAULTS = (
         violation=r"system call .* was not refused",
     ),
     PlantedFault(
+        name="code in a container reaches hosts that are not in its allow-list",
+        drills=("sandbox",),
+        module="antiphon.egress.proxy",
+        old="if url.address is not None or not self._allowed.covers(url.host):",
+        new="if False:",
+        violation=r"CONNECT other\.test.* was not refused",
+    ),
+    PlantedFault(
         name="credentials that an MCP server repeats are passed on",
         drills=("secret-sqlite", "secret-postgres", "mcp"),
         module="antiphon.tools.mcp.servers",

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.config.areas import SandboxLevel
 from antiphon.errors import SandboxUnavailable
@@ -18,6 +19,7 @@ from antiphon.sandbox.base import CodeResult, ContainerLimits, PrintedText
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings
 from drills.harness.findings import Figure, Findings
 from drills.sandbox.canaries import Canaries, run_canaries
+from drills.sandbox.network import AllowedHost, make_network_programs, make_proxy, run_allowed_host
 from drills.sandbox.programs import Program, make_attempts, read_burdens
 from drills.sandbox.worker_copy import copy_worker
 from tests.support.sandboxes import find_processes, find_python
@@ -27,6 +29,7 @@ NOBODY = 65534
 _MAX_KILL_SECONDS = 1.0
 _PATIENCE = 20.0  # beyond the deadline of a program, for a busy machine: later than that, the sandbox hangs
 _END_SECONDS = 10.0
+_NETWORK_STEP = 2
 
 
 class SandboxSelection(Struct, frozen=True):
@@ -43,7 +46,7 @@ FULL, QUICK, SMALLEST = SandboxSelection(1), SandboxSelection(5), SandboxSelecti
 async def sandbox(selection: SandboxSelection, findings: Findings) -> None:
     os.environ["DRILL_SECRET"] = "a secret of the server"
     users = [os.geteuid(), *([NOBODY] if os.geteuid() == 0 and selection.users else [])]
-    levels: tuple[SandboxLevel, ...] = ("namespaces", "landlock")
+    levels: tuple[SandboxLevel, ...] = ("namespaces", "landlock", "gvisor")
     latencies: list[float] = []
     for level in levels:
         for user in users:
@@ -75,7 +78,7 @@ async def _run_level(
 ) -> list[float]:
     settings = SandboxSettings(folder=folder / "sandbox", level=level, python=find_python())
     latencies: list[float] = []
-    async with _connect(settings, user, folder) as tested:
+    async with _connect(settings, user, folder) as tested, run_allowed_host() as host:
         try:
             await tested.status()
         except SandboxUnavailable as error:
@@ -83,11 +86,15 @@ async def _run_level(
             return []
         with run_canaries(folder / "canaries", tested.folder, user) as canaries:
             await _write_secret(tested)
-            trial = Trial(tested, canaries, report)
-            attempts = make_attempts(canaries.addresses)[:: selection.step]
+            trial = Trial(tested, canaries, host, report)
+            attempts = make_attempts(canaries.addresses, level)[:: selection.step]
             programs: Sequence[Program] = [*attempts, *(read_burdens()[:: selection.step] if selection.burdens else ())]
+            if level == "namespaces":
+                networked = make_network_programs(canaries.addresses, host.port)
+                programs = [*programs, *networked[:: min(selection.step, _NETWORK_STEP)]]
             for number, program in enumerate(programs):
                 latencies += await trial.run(f"c{number}", program)
+            trial.check_control(programs)
             report.note(f"{len(programs)} programs")
     await asyncio.to_thread(_check_remains, tested, report)
     return latencies
@@ -130,15 +137,16 @@ async def _write_secret(tested: LocalSandbox) -> None:
 class Trial:
     """Runs programs and judges them."""
 
-    def __init__(self, tested: LocalSandbox, canaries: Canaries, report: Report) -> None:
+    def __init__(self, tested: LocalSandbox, canaries: Canaries, host: AllowedHost, report: Report) -> None:
         self._tested = tested
         self._canaries = canaries
+        self._host = host
         self._report = report
 
     async def run(self, container: str, program: Program) -> list[float]:
         """Return how long after a limit the program was stopped, if it was."""
         self._report.findings.add_trials()
-        await self._tested.start(container, LIMITS)
+        await self._tested.start(container, replace(LIMITS, network=program.network))
         try:
             async with asyncio.timeout(program.seconds + _PATIENCE):
                 latencies = await self._judge(container, program)
@@ -152,7 +160,8 @@ class Trial:
 
     async def _judge(self, container: str, program: Program) -> list[float]:
         output, crossed = "", 0.0
-        async for event in self._tested.run(container, program.code, program.seconds):
+        serve = make_proxy().serve if program.network else None
+        async for event in self._tested.run(container, program.code, program.seconds, serve):
             match event:
                 case PrintedText(text=text):
                     output += text[:10_000]
@@ -161,7 +170,7 @@ class Trial:
                     pass
         if "ESCAPED" in output:
             self._report.add(f"{program.name} was not refused: {output[:200]!r}")
-        for name in self._canaries.find_reached():
+        for name in (*self._canaries.find_reached(), *self._host.find_reached()):
             self._report.add(f"{program.name} reached {name}")
         stopped = result.outcome in ("timeout", "killed")
         if (program.is_stopped or crossed) and not stopped:
@@ -169,6 +178,11 @@ class Trial:
         if crossed:
             return [time.monotonic() - crossed] if result.outcome == "killed" else []
         return [result.seconds - program.seconds] if program.is_stopped else []
+
+    def check_control(self, programs: Sequence[Program]) -> None:
+        """The program that may reach the allowed host must have done so: otherwise the others show nothing."""
+        if any(program.name == "control" for program in programs) and not self._host.greeted:
+            self._report.add("the allowed host was not reached by the control")
 
     async def _check_next_call(self, container: str, program: Program) -> None:
         """The container must work after any program, at the latest in a second call with a new kernel."""

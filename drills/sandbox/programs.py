@@ -8,6 +8,7 @@ from platform import machine
 
 from msgspec import Struct
 
+from antiphon.config.areas import SandboxLevel
 from drills.sandbox.canaries import CanaryAddresses
 
 _FOLDER = Path(__file__).parent
@@ -18,6 +19,7 @@ class Program(Struct, frozen=True):
     code: str
     seconds: float = 10.0
     is_stopped: bool = False  # it does not end by itself
+    network: bool = False  # its container has an allow-list
 
 
 _CALL = "import ctypes\nif ctypes.CDLL(None, use_errno=True).syscall({call}) >= 0: print('ESCAPED')"
@@ -72,15 +74,21 @@ _WRITE_PATHS = (
 )
 
 
-def make_attempts(canaries: CanaryAddresses) -> list[Program]:
-    """Return the programs that must not succeed."""
+# They succeed in gVisor, and change or show nothing outside of it: its own settings and devices in memory, the first
+# process, which has no open file, and user 0 without capabilities.
+_WITHIN_GVISOR = ("write /proc/self/oom_score_adj", "write /dev/x", "read the guard's files", "privileges")
+
+
+def make_attempts(canaries: CanaryAddresses, level: SandboxLevel) -> list[Program]:
+    """Return the programs that must not succeed at a level."""
     programs = [*_read_calls()]
     programs += [Program(f"read {path}", _attempt(f"open({path!r}, 'rb').read(1) or 1 / 0")) for path in _READ_PATHS]
     programs += [
         Program(f"write {path}", _attempt(f"os.write(os.open({path!r}, 1 | 64), b'1')")) for path in _WRITE_PATHS
     ]
     expressions = {**_network(canaries), **_process(canaries), **_file(canaries), **_SECRETS}
-    return programs + [Program(name, _attempt(expression)) for name, expression in expressions.items()]
+    programs += [Program(name, _attempt(expression)) for name, expression in expressions.items()]
+    return [program for program in programs if level != "gvisor" or program.name not in _WITHIN_GVISOR]
 
 
 def _read_calls() -> Iterator[Program]:

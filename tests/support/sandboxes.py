@@ -17,11 +17,12 @@ from antiphon.config.areas import SandboxLevel
 from antiphon.errors import SandboxUnavailable
 from antiphon.sandbox.base import CodeResult, CodeSandbox, ContainerLimits, Figure, PrintedText
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings
+from antiphon.sandbox.relays import ServeConnection
 from antiphon.sandbox.worker import frames
 from antiphon.sandbox.worker_pool import WorkerPool, WorkerSettings
 from tests.support.paths import ROOT
 
-LEVELS: tuple[SandboxLevel, ...] = ("namespaces", "landlock")
+LEVELS: tuple[SandboxLevel, ...] = ("namespaces", "landlock", "gvisor")
 LIMITS = ContainerLimits(memory=512 << 20, disk=32 << 20, files=500, processes=24)
 WORKER_KEY = "k" * 24
 PACKAGES_PYTHON = ROOT / "build/sandbox/bin/python"  # made by `make sandbox-packages`
@@ -143,8 +144,10 @@ class RunRecord(Struct, frozen=True):
     result: CodeResult
 
 
-async def run_code(sandbox: CodeSandbox, code: str, seconds: float = 20.0, container: str = "c") -> RunRecord:
-    events = [event async for event in sandbox.run(container, code, seconds)]
+async def run_code(
+    sandbox: CodeSandbox, code: str, seconds: float = 20.0, container: str = "c", serve: ServeConnection | None = None
+) -> RunRecord:
+    events = [event async for event in sandbox.run(container, code, seconds, serve)]
     texts = {
         name: "".join(one.text for one in events if isinstance(one, PrintedText) and one.stream == name)
         for name in ("stdout", "stderr")

@@ -336,7 +336,7 @@ class VectorSettings(Struct, frozen=True, kw_only=True):
 UnservedTools = Literal["auto", "ignore", "refuse"]
 
 
-SandboxLevel = Literal["auto", "namespaces", "landlock", "none"]
+SandboxLevel = Literal["auto", "namespaces", "landlock", "gvisor", "none"]
 
 
 class ToolSettings(Struct, frozen=True, kw_only=True):
@@ -384,7 +384,7 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     sandbox: Annotated[
         SandboxLevel,
         "How code in containers is confined (see sandbox): by namespaces, by landlock, by the stronger of those that "
-        "this host allows (auto), or none, which means that no code is run.",
+        "this host allows (auto), by gvisor (its runsc must be installed), or none, which means that no code is run.",
     ] = "auto"
     sandbox_python: Annotated[
         Name | None,
@@ -410,6 +410,12 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     container_max_memory: Annotated[
         Literal["1g", "4g", "16g", "64g"], "Largest memory_limit that a request may choose for a container."
     ] = "1g"
+    container_allowed_domains: Annotated[
+        tuple[Name, ...],
+        "Domains that the network policies of containers may allow: a host name, *.DOMAIN for all names below it, or *"
+        " for all; needs --sandbox namespaces (see containers).",
+        "none: containers have no network",
+    ] = ()
     code_seconds: Annotated[Seconds, "Seconds after which a call of code in a container is stopped."] = 120.0
     wait_for_tool_outputs: Annotated[
         bool, "Let streamed and background responses wait for client tool outputs without being requested to."

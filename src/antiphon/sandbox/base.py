@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from antiphon.sandbox.relays import ServeConnection
 from antiphon.sandbox.worker.kernel import SHELL_CELL
 
 Outcome = Literal["completed", "raised", "timeout", "interrupted", "killed"]
@@ -13,12 +14,13 @@ FolderName = Literal["data", "skills"]  # /mnt/data, and one that code can read 
 
 
 class ContainerLimits(Struct, frozen=True, kw_only=True):
-    """Limits of one container, in bytes and numbers."""
+    """Limits of one container, in bytes and numbers, and whether it has a network."""
 
     memory: int = 1 << 30
     disk: int = 1 << 30
     files: int = 10_000
     processes: int = 64
+    network: bool = False  # it may connect to the proxy of its calls
 
 
 class ContainerFile(Struct, frozen=True):
@@ -86,11 +88,14 @@ class CodeSandbox(Protocol):
     async def start(self, container_id: str, limits: ContainerLimits) -> None:
         """Make a container. Raises Busy if there are too many."""
 
-    def run(self, container_id: str, code: str, seconds: float) -> AsyncGenerator[CodeEvent, None]:
+    def run(
+        self, container_id: str, code: str, seconds: float, serve: ServeConnection | None = None
+    ) -> AsyncGenerator[CodeEvent, None]:
         """Run code, after earlier calls of the container; the last event is a CodeResult. Nothing is run twice.
 
         Its time begins when it starts. Raises Busy if earlier calls do not end within ten minutes. Closing the iterator
-        interrupts the code, or takes the call out of the queue.
+        interrupts the code, or takes the call out of the queue. `serve` is the proxy of a container with a network: it
+        is called with each connection that the code makes.
         """
 
     async def interrupt(self, container_id: str) -> None:

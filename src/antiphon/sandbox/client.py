@@ -20,6 +20,7 @@ from antiphon.sandbox.base import (
     StreamName,
 )
 from antiphon.sandbox.connection import SandboxConnection
+from antiphon.sandbox.relays import Relays, ServeConnection
 
 _CONTAINER_SECONDS = 40.0
 _FILE_SECONDS = 60.0
@@ -41,8 +42,11 @@ class SandboxClient(ABC):
     async def start(self, container_id: str, limits: ContainerLimits) -> None:
         await start_container(await self.connect(container_id), container_id, limits)
 
-    async def run(self, container_id: str, code: str, seconds: float) -> AsyncGenerator[CodeEvent, None]:
+    async def run(
+        self, container_id: str, code: str, seconds: float, serve: ServeConnection | None = None
+    ) -> AsyncGenerator[CodeEvent, None]:
         connection = await self.connect(container_id)
+        relays = Relays(connection, container_id, serve)
         decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
         arguments = {
             "id": container_id,
@@ -62,10 +66,13 @@ class SandboxClient(ABC):
                     yield PrintedText(name, decoders[name].decode(data))
                 elif "figure" in header:
                     yield Figure(data)
+                elif "connection" in header:
+                    relays.open(header["connection"])
                 else:
                     yield msgspec.convert(header, CodeResult)
         finally:
             await answers.aclose()
+            await relays.close()
             if not is_over and connection.is_open:
                 with suppress(SandboxUnavailable, UnknownContainer):  # then the code has ended with the connection
                     await connection.request("interrupt", _CONTAINER_SECONDS, id=container_id, run=number)

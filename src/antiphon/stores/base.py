@@ -166,6 +166,7 @@ class ContainerRow(Struct, frozen=True, kw_only=True):
     expires: float
     sandbox: str  # name of the sandbox that has it
     state: ContainerState = "starting"  # ended: it has expired, or was lost with its sandbox
+    domains: str = ""  # that its code may reach, separated by blanks
     skills: str = "[]"  # those that it was made with, as JSON
 
 

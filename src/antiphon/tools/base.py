@@ -69,8 +69,8 @@ class CodeContainers(Protocol):
         """Return the id of the container that a declaration means, which is in use from now on.
 
         That is the container that it names. If it names none, it is the first of `previous`, the containers of earlier
-        calls, that is alive and has the memory that is wanted, or None. The files and skills of the
-        declaration are in it.
+        calls, that is alive and has the memory and the network that are wanted, or None. The files and skills of
+        the declaration are in it.
         """
 
     async def find_skills(

@@ -149,7 +149,9 @@ class ServerComponents:
     def _build_containers(self, config: Config) -> None:
         self.sandbox = make_sandbox(config)
         store_enabled = not config.storage.disable_store
-        self.live_containers = LiveContainers(self.store, self.files, self.sandbox, config.tools, store_enabled)
+        self.live_containers = LiveContainers(
+            self.store, self.files, self.sandbox, config.tools, self.egress, store_enabled
+        )
         self.container_sweeper = ContainerSweeper(self.live_containers)
         self.containers = Containers(self.live_containers)
         self.code_runner = CodeRunner(self.live_containers)

@@ -176,5 +176,6 @@ async def test_starts_and_running_containers_are_counted(api: ContainerApi) -> N
     await api.components.container_sweeper.sweep()
     page = (await call(api.server.app, "GET", "/metrics")).body.decode()
     assert "antiphon_containers_running 1" in page
+    assert f'antiphon_sandbox_level{{level="{(await api.components.sandbox.status()).level}"}} 1' in page
     assert 'antiphon_container_starts_total{outcome="started"} 1' in page
     assert 'antiphon_container_kills_total{reason="lost"} 0' in page

@@ -7,6 +7,7 @@ from time import time
 import pytest
 
 from antiphon.config import Config
+from antiphon.egress import EgressClient
 from antiphon.errors import SandboxUnavailable
 from antiphon.sandbox.local import LocalSandbox
 from antiphon.service.containers.code_runner import CodeRunner
@@ -54,7 +55,7 @@ async def sandbox() -> AsyncIterator[LocalSandbox]:
 
 @pytest.fixture
 def live(store: Store, files: Files, sandbox: LocalSandbox) -> LiveContainers:
-    return LiveContainers(store, files, sandbox, Config.from_settings(code_seconds=30.0).tools)
+    return LiveContainers(store, files, sandbox, Config.from_settings(code_seconds=30.0).tools, EgressClient())
 
 
 @pytest.fixture

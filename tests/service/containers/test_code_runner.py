@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
+from antiphon.egress import EgressClient
 from antiphon.errors import ContainerExpired, InvalidValue, Unavailable, UnknownContainer, UnsupportedParameter
 from antiphon.ids import new_id
 from antiphon.protocol.types.containers import CreateContainer
@@ -104,7 +105,11 @@ async def test_the_files_of_a_declaration_are_in_new_and_in_reused_containers(ru
     [
         (AutoContainer(memory_limit="64g"), InvalidValue, "memory_limit"),
         (AutoContainer(file_ids=["file-1"]), InvalidValue, "file_ids[0]"),
-        (AutoContainer(network_policy=NetworkAllowlist(allowed_domains=[])), UnsupportedParameter, "network_policy"),
+        (
+            AutoContainer(network_policy=NetworkAllowlist(allowed_domains=["a.example"])),
+            UnsupportedParameter,
+            "network_policy",
+        ),
     ],
 )
 async def test_a_declaration_that_cannot_be_honoured_is_refused_by_name(
@@ -123,7 +128,7 @@ async def test_a_container_with_other_memory_is_not_reused(
 ) -> None:
     small = await resolve(runner, AUTO, [])
     settings = replace(live.settings, container_max_memory="4g")
-    generous = CodeRunner(LiveContainers(live.store, files, live.sandbox, settings))
+    generous = CodeRunner(LiveContainers(live.store, files, live.sandbox, settings, EgressClient()))
     large = await resolve(generous, AutoContainer(memory_limit="4g"), [small])
     assert large != small
     assert await resolve(generous, AutoContainer(memory_limit="4g"), [small, large]) == large

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from antiphon.egress import EgressClient
 from antiphon.errors import (
     BodyTooLarge,
     Busy,
@@ -46,7 +47,7 @@ async def restart(live: LiveContainers, files: Files) -> AsyncIterator[LiveConta
     await asyncio.to_thread(live.sandbox.process.wait)
     sandbox = LocalSandbox(live.sandbox.settings)
     try:
-        yield LiveContainers(live.store, files, sandbox, live.settings)
+        yield LiveContainers(live.store, files, sandbox, live.settings, EgressClient())
     finally:
         await sandbox.close()
 
@@ -116,7 +117,7 @@ async def test_a_container_that_cannot_be_started_leaves_nothing(
     live: LiveContainers, store: Store, files: Files
 ) -> None:
     async with run_sandbox("auto", max_containers=1) as small:
-        crowded = LiveContainers(store, files, small, live.settings)
+        crowded = LiveContainers(store, files, small, live.settings, EgressClient())
         await crowded.create(TENANT, REQUEST)
         with pytest.raises(Busy, match="1 containers at most"):
             await crowded.create(TENANT, REQUEST)
@@ -136,7 +137,7 @@ async def test_a_file_that_is_too_large_is_removed_again(live: LiveContainers, s
 async def test_the_limit_of_a_tenant_holds_before_a_container_is_started(
     store: Store, files: Files, sandbox: LocalSandbox, live: LiveContainers
 ) -> None:
-    full = LiveContainers(store, files, sandbox, replace(live.settings, containers_max_entries=1))
+    full = LiveContainers(store, files, sandbox, replace(live.settings, containers_max_entries=1), EgressClient())
     await full.create(TENANT, REQUEST)
     with pytest.raises(StorageLimitReached):
         await full.create(TENANT, REQUEST)

@@ -41,6 +41,7 @@ class LocalContainers:
         self.expired: set[str] = set()
         self.wanted: list[str | AutoContainer] = []
         self.sent: list[str] = []  # names of files that were put into containers
+        self.found: list[str | AutoContainer] = []
         self.called, self.running = asyncio.Event(), asyncio.Event()
         self.running.set()
         self._files: dict[str, dict[str, str]] = defaultdict(dict)  # ids by path and container
@@ -61,6 +62,7 @@ class LocalContainers:
             self._find(tenant, wanted, param)
 
     async def find(self, tenant: str, wanted: str | AutoContainer, previous: Sequence[str], param: str) -> str | None:
+        self.found.append(wanted)
         if isinstance(wanted, str):
             return self._find(tenant, wanted, param)
         alive = [one for one in previous if self.tenants.get(one) == tenant and one not in self.expired]

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any, get_type_hints
 
 import pytest
+from msgspec import UNSET, UnsetType
 from openai.types.responses import ContainerAutoParam, ContainerReferenceParam, FunctionShellToolParam
 
 from antiphon.core.deltas import CommandDone, Delta, Text
@@ -25,7 +26,9 @@ from antiphon.protocol.types.tools import (
     CodeInterpreterTool,
     ContainerAuto,
     ContainerReference,
+    NetworkAllowlist,
     NetworkDisabled,
+    NetworkPolicy,
     ShellTool,
     SkillReference,
 )
@@ -207,6 +210,51 @@ async def test_a_code_interpreter_of_the_response_has_the_same_container(
     rewriter = code.make_rewriter(True)
     assert rewriter is not None
     assert len([*rewriter.feed([Text("sandbox:/mnt/data/n")]), *rewriter.finish()]) == 2
+
+
+ALLOWED = NetworkAllowlist(allowed_domains=["b.example", "a.example"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_same"),
+    [
+        (NetworkAllowlist(allowed_domains=["a.example", "b.example"]), True),
+        (NetworkAllowlist(allowed_domains=["a.example"]), False),
+        (NetworkDisabled(), False),
+        (UNSET, False),
+    ],
+)
+async def test_tools_with_different_networks_have_different_containers(
+    containers: LocalContainers, policy: NetworkPolicy | UnsetType, is_same: bool
+) -> None:
+    declared = CodeInterpreterTool(container=AutoContainer(network_policy=ALLOWED))
+    code = make_tool(containers).begin(declared, "tenant", frozenset())
+    shell = begin(containers, ContainerAuto(network_policy=policy))
+    share_container([code, shell])
+    for tool in (code, shell):
+        if (wait := await tool.prepare("tools[0]", ())) is not None:
+            await wait()
+    assert (code.container.id == shell.container.id) is is_same
+
+
+async def test_a_container_of_earlier_calls_is_not_used_for_its_network(containers: LocalContainers) -> None:
+    tool = begin(containers)
+    await prepare(tool, past_call(await containers.add()))
+    assert containers.found == [ContainerAuto(network_policy=NetworkDisabled())]
+
+
+def test_a_model_is_told_which_hosts_can_be_reached() -> None:
+    shell, code = make_shell(None), make_tool(None)
+    for policy, sentence in (
+        (ALLOWED, "by HTTP and HTTPS: a.example, b.example."),
+        (UNSET, "no access to the internet."),
+    ):
+        auto = ContainerAuto(network_policy=policy)
+        (function,) = shell.list_functions(ShellTool(environment=auto))
+        (other,) = code.list_functions(CodeInterpreterTool(container=AutoContainer(network_policy=policy)))
+        for one in (function, other):
+            assert str(one.description).endswith(sentence)
+            assert str(one.description).count("internet") == 1
 
 
 async def test_files_are_cited_and_restored_by_another_server(containers: LocalContainers) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from antiphon.protocol.types.lists import ListPage, ListQuery
-from antiphon.protocol.types.tools import ContainerSkills, Memory, NetworkDisabled, NetworkPolicy
+from antiphon.protocol.types.tools import ContainerSkills, Memory, NetworkPolicy
 
 
 class ContainerExpiry(Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class ContainerObject(Struct, kw_only=True):
     last_active_at: int
     memory_limit: Memory
     name: str
-    network_policy: NetworkDisabled
+    network_policy: NetworkPolicy
 
 
 class ContainerDeleted(Struct, kw_only=True):

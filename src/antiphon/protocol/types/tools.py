@@ -31,7 +31,7 @@ class NetworkDisabled(Tagged, tag="disabled", kw_only=True): ...
 
 
 class NetworkAllowlist(Tagged, tag="allowlist", kw_only=True, dict=True):
-    allowed_domains: list[str]
+    allowed_domains: Annotated[list[str], Meta(max_length=100)]
     domain_secrets: list[DomainSecret] | UnsetType = UNSET
 
     def __post_init__(self) -> None:

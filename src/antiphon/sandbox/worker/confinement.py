@@ -9,6 +9,7 @@ from antiphon.sandbox.worker import landlock, namespaces, processes, seccomp, sy
 from antiphon.sandbox.worker.paths import SKILLS
 
 _OPEN_FILES = 256
+_NOT_IN_GVISOR = (resource.RLIMIT_MSGQUEUE, resource.RLIMIT_SIGPENDING)
 _PROCESS_SHARE = 7 / 8  # of the memory limit: one process gets a MemoryError before the watchdog kills all
 
 
@@ -25,6 +26,8 @@ class Confinement:
     memory: int
     disk: int
     processes: int
+    runsc: str = ""  # the path of gVisor's program, for a container in gVisor
+    network: bool = False  # the container has a port for the proxy of its calls; with namespaces only
 
     @property
     def data_path(self) -> str:
@@ -51,6 +54,9 @@ def confine(spec: Confinement, readable: list[str]) -> None:
     os.chdir(spec.data_path)
     _limit_resources(spec)
     writable = [spec.data_path, spec.temporary_path, *(["/dev/shm"] if spec.namespaces else [])]
+    if spec.runsc:  # gVisor has no Landlock
+        seccomp.install(seccomp.assemble(namespaces=True, scoped_signals=False, shared_user=False))
+        return
     # In namespaces, "/" is the container's own root.
     visible = ["/"] if spec.namespaces else [*readable, spec.skills, *namespaces.SHARED_FILES]
     landlock.restrict(visible, writable, namespaces.DEVICES, deny_tcp=not spec.namespaces)
@@ -85,6 +91,8 @@ def _limit_resources(spec: Confinement) -> None:
         resource.RLIMIT_SIGPENDING: 256,
     }
     for kind, limit in limits.items():
+        if spec.runsc and kind in _NOT_IN_GVISOR:
+            continue
         limit = min(limit, hard) if (hard := resource.getrlimit(kind)[1]) != resource.RLIM_INFINITY else limit
         resource.setrlimit(kind, (limit, limit))
 

@@ -13,13 +13,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
-from antiphon.sandbox.worker import frames, processes
+from antiphon.sandbox.worker import frames, gvisor, processes
 from antiphon.sandbox.worker.confinement import Confinement
 from antiphon.sandbox.worker.files import SHARED_MODE, Folder, Stamp, remove_tree
 from antiphon.sandbox.worker.forking import StartFailed, ZygoteClient
 from antiphon.sandbox.worker.kernel import MAX_FIGURES, SHELL_CELL
+from antiphon.sandbox.worker.relay import Relay, receive_listener
 
 Emit = Callable[[frames.Header, bytes], None]
 
@@ -33,6 +34,7 @@ _REPORT_SECONDS = 0.1
 _READ = 65536
 _MAX_EXIT_CODE = 255
 _KILL_PAUSE = 0.01  # until processes are killed that those of a command have started meanwhile
+_MAX_COMPLAINT = 500
 _MAX_DRAIN = 32  # reads after the end of a call: a process in the background may print without end
 
 
@@ -65,9 +67,12 @@ class KernelProcess:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    is_ready: bool = False  # code may run in it
+    complaint: bytes = b""  # what was printed before
     reason: str = ""  # why it was killed
     code: int | None = None
     cpu_base: float = 0.0
+    cpu: float = 0.0  # at the last check of limits
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -87,6 +92,7 @@ class Container:
         self._stamps: dict[str, Stamp] = {}
         self._server_files: set[str] = set()  # that the server has written, or begun to write, since the call began
         self._kernel: KernelProcess | None = None
+        self.relay = Relay(self._announce)
         self.is_stopped = False
         _make_folders(folder, spec)
         owner = os.geteuid() if spec.uid is None else spec.uid
@@ -124,10 +130,17 @@ class Container:
         kernel = await self._open_kernel()
         ready = await _read_ready(kernel)
         if ready != "":
-            kernel.signal(signal.SIGKILL)
-            self._close_kernel()
-            raise StartFailed(ready)
+            self._abandon(kernel, ready)
+        kernel.is_ready = True
         asyncio.get_running_loop().create_task(self._follow(kernel))
+
+    def _abandon(self, kernel: KernelProcess, reason: str) -> NoReturn:
+        kernel.signal(signal.SIGKILL)
+        for number in kernel.pipes:
+            self._drain(kernel, number)
+        self._close_kernel()
+        last = kernel.complaint.decode(errors="replace").strip().rpartition("\n")[2]
+        raise StartFailed(f"{reason}: {last}" if last else reason)
 
     async def _open_kernel(self) -> KernelProcess:
         loop = asyncio.get_running_loop()
@@ -145,12 +158,17 @@ class Container:
             for _, writer_end in pipes:
                 os.close(writer_end)
         own.setblocking(False)
+        listener = await receive_listener(own, _READY_SECONDS) if self._spec.network else None
         reader, writer = await asyncio.open_connection(sock=own, limit=2 * frames.MAX_PAYLOAD)
         names = {pipes[0][0]: "stdout", pipes[1][0]: "stderr"}
         self._kernel = KernelProcess(guard, pidfd, own, names, reader, writer)
         for number in names:
             os.set_blocking(number, False)
             loop.add_reader(number, self._read_output, self._kernel, number)
+        if isinstance(listener, str):
+            self._abandon(self._kernel, listener)
+        if listener is not None:
+            await self.relay.open(listener)
         return self._kernel
 
     async def run(self, code: bytes, seconds: float, cpu_seconds: float, emit: Emit) -> dict[str, Any]:
@@ -164,9 +182,9 @@ class Container:
                 kernel, restarted, self._lost = self._kernel, self._lost, False
                 assert kernel is not None
                 began, self._server_files = time.monotonic(), set()
-                tree = processes.list_tree(kernel.guard)
+                tree = self._list_tree(kernel)
                 processes.lower_priority(tree)
-                kernel.cpu_base = processes.measure_cpu(tree)
+                kernel.cpu_base = self._measure_cpu(kernel, tree)
                 call.spared = frozenset(tree) if code.startswith(SHELL_CELL.encode()) else None
                 kernel.writer.write(frames.pack({"nonce": call.nonce}, code))
                 outcome = await self._await_end(kernel, call, seconds)
@@ -174,7 +192,8 @@ class Container:
                     self._drain(kernel, number)
             finally:
                 self._call = None
-            kernel.cpu_base = processes.measure_cpu(processes.list_tree(kernel.guard))
+                self.relay.end_all()
+            kernel.cpu_base = self._measure_cpu(kernel, self._list_tree(kernel))
             changed = await self._find_changes()
             return {
                 "outcome": outcome, "reason": kernel.reason, "restarted": restarted, "changed": changed,
@@ -196,6 +215,13 @@ class Container:
             yield task
         finally:
             self._lock.release()
+
+    def _list_tree(self, kernel: KernelProcess) -> list[int]:
+        """Return the processes outside of gVisor, whose own many threads take long to list."""
+        return [] if self._spec.runsc else processes.list_tree(kernel.guard)
+
+    def _measure_cpu(self, kernel: KernelProcess, tree: list[int]) -> float:
+        return kernel.cpu if self._spec.runsc else processes.measure_cpu(tree)
 
     async def _await_end(self, kernel: KernelProcess, call: Call, seconds: float) -> str:
         ended = asyncio.ensure_future(kernel.ended.wait())
@@ -225,7 +251,7 @@ class Container:
         """
         if not call.has_begun:
             return
-        if call.spared is None:
+        if call.spared is None or self._spec.runsc:
             kernel.signal(signal.SIGINT)
             return
         deadline = time.monotonic() + grace
@@ -287,13 +313,17 @@ class Container:
     async def check_limits(self, with_files: bool) -> None:
         """Kill the container if it exceeds a limit. RLIMITs hold for single processes and files only."""
         kernel, call, spec = self._kernel, self._call, self._spec
-        if kernel is None or kernel.ended.is_set():
+        if kernel is None or not kernel.is_ready or kernel.ended.is_set():
             return
         pids = processes.list_tree(kernel.guard)
+        kernel.cpu = processes.measure_cpu(pids)
         reason = ""
-        if processes.measure_memory(pids, spec.memory) > spec.memory:
+        memory = processes.measure_gvisor(pids) if spec.runsc else processes.measure_memory(pids, spec.memory)
+        if memory > spec.memory:
             reason = "memory"
-        elif processes.measure_cpu(pids) - kernel.cpu_base > (call.cpu_limit if call else _IDLE_CPU_SECONDS):
+        elif spec.runsc and len(pids) > gvisor.count_host_processes(spec):
+            reason = "processes"
+        elif kernel.cpu - kernel.cpu_base > (call.cpu_limit if call else _IDLE_CPU_SECONDS):
             reason = "cpu"
         elif with_files:
             reason = await asyncio.to_thread(self._check_files, pids)
@@ -359,6 +389,12 @@ class Container:
             call.exit_code = code if isinstance(code, int) and 0 <= code <= _MAX_EXIT_CODE else None
             call.done.set_result(header.get("raised") is True)
 
+    def _announce(self, number: int) -> bool:
+        """Tell the server of the running call about a connection to the proxy; False if there is none."""
+        if self._call is not None:
+            self._call.emit({"connection": number}, b"")
+        return self._call is not None
+
     def _read_output(self, kernel: KernelProcess, number: int) -> bool:
         """Take what a pipe holds; False if that is nothing."""
         try:
@@ -370,7 +406,9 @@ class Container:
         if not data:
             asyncio.get_running_loop().remove_reader(number)
             return False
-        if (call := self._call) is not None:
+        if not kernel.is_ready:
+            kernel.complaint = (kernel.complaint + data)[-_MAX_COMPLAINT:]
+        elif (call := self._call) is not None:
             kept = data[: max(0, MAX_OUTPUT - call.output)]
             call.output += len(kept)
             call.dropped += len(data) - len(kept)
@@ -386,6 +424,7 @@ class Container:
     def _close_kernel(self) -> None:
         kernel, self._kernel = self._kernel, None
         assert kernel is not None
+        self.relay.close()
         for number in kernel.pipes:
             asyncio.get_running_loop().remove_reader(number)
             os.close(number)
@@ -411,5 +450,5 @@ def _make_folders(folder: str, spec: Confinement) -> None:
         os.mkdir(path, 0o700)
     os.chmod(spec.skills, SHARED_MODE)
     if spec.uid is not None:
-        for path in (folder, spec.data, spec.temporary):
+        for path in (folder, spec.data, spec.temporary, *([spec.root] if spec.runsc else [])):
             os.chown(path, spec.uid, spec.uid)

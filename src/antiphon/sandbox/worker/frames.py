@@ -3,11 +3,13 @@
 A frame is the length of the header, the length of the bytes (four bytes each, big-endian), the header, the bytes.
 """
 
-import asyncio
 import json
 import socket
 import struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import asyncio  # takes long to import in gVisor
 
 Header = dict[str, Any]
 Frame = tuple[Header, bytes]
@@ -61,11 +63,11 @@ def _receive_exactly(channel: socket.socket, count: int) -> bytes | None:
     return b"".join(pieces) if not count else None
 
 
-async def read(reader: asyncio.StreamReader) -> Frame | None:
+async def read(reader: "asyncio.StreamReader") -> Frame | None:
     """Wait for a frame; None at the end of the connection."""
     try:
         size, extra = _unpack_lengths(await reader.readexactly(_LENGTHS.size))
         header = _decode(await reader.readexactly(size))
         return header, await reader.readexactly(extra)
-    except (asyncio.IncompleteReadError, ConnectionError):
+    except (EOFError, ConnectionError):  # EOFError: asyncio.IncompleteReadError
         return None

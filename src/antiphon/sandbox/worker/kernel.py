@@ -7,7 +7,6 @@ nevertheless write what it likes: the sandbox process believes nothing that matt
 """
 
 import ast
-import asyncio
 import inspect
 import io
 import linecache
@@ -23,10 +22,13 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from antiphon.sandbox.worker.frames import Header, pack, receive
 from antiphon.sandbox.worker.paths import SKILLS
+
+if TYPE_CHECKING:
+    import asyncio
 
 MAX_FIGURES = 10
 MAX_FIGURE_BYTES = 4 * 1024 * 1024
@@ -102,7 +104,7 @@ class Kernel:
     def _execute(self, code: str) -> None:
         self._send({"begun": True})  # from now on an interrupt is noticed
         if code.startswith(SHELL_CELL):
-            self._exit_code = _run_command(code.removeprefix(SHELL_CELL), self._data, self._paths)
+            self._exit_code = self.run_command(code.removeprefix(SHELL_CELL))
             return
         name = f"{_CELL}{self._count}>"
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
@@ -117,11 +119,15 @@ class Kernel:
                 self._variables["_"] = value
                 sys.stdout.write(f"{repr(value)[:_MAX_REPR]}\n")
 
+    def run_command(self, command: str) -> int | None:
+        return _run_command(command, self._data, self._paths)
+
     def _evaluate(self, code: CodeType) -> Any:
         value = eval(code, self._variables)  # noqa: S307 - this process exists to run it
         if code.co_flags & inspect.CO_COROUTINE:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = import_module("asyncio").new_event_loop()  # which takes long to import in gVisor
+                assert self._loop is not None
             return self._loop.run_until_complete(value)
         return value
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
-from antiphon.sandbox.worker import frames, landlock
+from antiphon.sandbox.worker import frames, gvisor, landlock
 from antiphon.sandbox.worker.confinement import Confinement
 from antiphon.sandbox.worker.container import Container
 from antiphon.sandbox.worker.files import remove_tree
@@ -30,7 +30,7 @@ from antiphon.sandbox.worker.paths import FileRefused
 LEVELS = ("namespaces", "landlock")
 MAX_PIECE = 1024 * 1024
 _MAX_CONNECTIONS = 256
-_MAX_CALLS = 256  # at a time, on one connection
+_MAX_CALLS = 4096  # at a time, on one connection: two for each connection of code to a proxy
 _FIRST_CLIENT_SECONDS = 30.0
 _WATCH_SECONDS = 0.1
 _FILES_EVERY, _IDLE_EVERY = 3, 20  # rounds of the watchdog
@@ -78,12 +78,17 @@ class ContainerHost:
         raise StartFailed("; ".join(f"{level}: {reason}" for level, reason in self.refused.items()))
 
     async def _try_level(self) -> None:
-        if not landlock.find_version():
+        if self.level == "gvisor" and not gvisor.find_runsc():
+            raise StartFailed("gVisor's runsc is not installed in a folder of the system for programs")
+        if self.level != "gvisor" and not landlock.find_version():
             raise StartFailed("this kernel has no Landlock (Linux 5.13 and newer, with `landlock` in its list of LSMs)")
         if self.level == "landlock" and self._first_uid is None and landlock.find_version() < _TRUNCATE_VERSION:
             raise StartFailed("without root it needs Landlock 3 (Linux 6.2), as files of the server could be truncated")
         errors: list[bytes] = []
-        await self.start({"id": "trial", "memory": 1 << 30, "disk": 1 << 20, "files": 100, "processes": 16}, b"")
+        try:
+            await self.start({"id": "trial", "memory": 1 << 30, "disk": 1 << 20, "files": 100, "processes": 16}, b"")
+        except StartFailed as error:
+            raise StartFailed(f"{error}{self._explain_permissions() if self.level == 'gvisor' else ''}") from None
         try:
             container = self._containers["trial"]
             result = await container.run(
@@ -127,11 +132,18 @@ class ContainerHost:
             free = (self._first_uid + secrets.randbelow(_UIDS) for _ in count())
             uid = next(number for number in free if number not in used)
         spec = Confinement(
-            namespaces=self.level == "namespaces", root=f"{folder}/root", data=f"{folder}/data",
-            temporary=f"{folder}/tmp", skills=f"{folder}/skills", uid=uid, memory=int(request["memory"]),
-            disk=int(request["disk"]), processes=int(request["processes"]),
+            namespaces=self.level != "landlock", runsc=gvisor.find_runsc() if self.level == "gvisor" else "",
+            root=f"{folder}/root", data=f"{folder}/data", temporary=f"{folder}/tmp", skills=f"{folder}/skills",
+            uid=uid, memory=int(request["memory"]), disk=int(request["disk"]),
+            processes=int(request["processes"]), network=self._check_network(request),
         )  # fmt: skip
         return Container(folder, spec, int(request["files"]), self._zygote)
+
+    def _check_network(self, request: Answer) -> bool:
+        wanted = request.get("network") is True
+        if wanted and self.level != "namespaces":
+            raise RequestRefused("no_network", f"containers have no network at the level {self.level}")
+        return wanted
 
     def find(self, request: Answer) -> Container:
         container = self._containers.get(request["id"])
@@ -171,6 +183,17 @@ class ContainerHost:
 
     async def remove(self, request: Answer, payload: bytes) -> Answer:
         await asyncio.to_thread(self.find(request).data.remove, request["path"])
+        return {}
+
+    async def receive(self, request: Answer, payload: bytes) -> tuple[Answer, bytes]:
+        return {}, await self.find(request).relay.receive(int(request["connection"]))
+
+    async def send(self, request: Answer, payload: bytes) -> Answer:
+        await self.find(request).relay.send(int(request["connection"]), payload)
+        return {}
+
+    async def end(self, request: Answer, payload: bytes) -> Answer:
+        self.find(request).relay.end(int(request["connection"]))
         return {}
 
     async def stat(self, request: Answer, payload: bytes) -> Answer:
@@ -238,6 +261,7 @@ class Connection:
         self._operations: dict[str, Callable[[Answer, bytes], Awaitable[Any]]] = {
             "start": sandbox.start, "stop": sandbox.stop, "interrupt": self._interrupt, "put": sandbox.put,
             "get": sandbox.get, "list": sandbox.list, "remove": sandbox.remove, "stat": sandbox.stat,
+            "receive": sandbox.receive, "send": sandbox.send, "end": sandbox.end,
         }  # fmt: skip
 
     async def serve(self) -> None:

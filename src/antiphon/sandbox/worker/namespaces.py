@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from antiphon.sandbox.worker import syscalls
+from antiphon.sandbox.worker.frames import pack
 from antiphon.sandbox.worker.paths import SKILLS
 from antiphon.sandbox.worker.syscalls import NODEV, NOEXEC, NOSUID, RDONLY
 
@@ -19,14 +20,27 @@ FLAGS = (
 INNER_UID = 1000
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 SHARED_FILES = ("/etc/ld.so.cache", "/etc/localtime")
+# The certificates of authorities: the first is their path in a container with network, from the first that exists.
+CERTIFICATES = (
+    "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)  # fmt: skip
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
 _SHARED_MEMORY = "size=64m,mode=1777"
 _TEXTS = {
-    "/etc/passwd": f"sandbox:x:{INNER_UID}:{INNER_UID}::/mnt/data:/bin/sh\n",
-    "/etc/group": f"sandbox:x:{INNER_UID}:\n",
+    "/etc/passwd": "sandbox:x:{uid}:{uid}::/mnt/data:/bin/sh\n",
+    "/etc/group": "sandbox:x:{uid}:\n",
     "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
 }
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+_PROXY = ("127.0.0.1", 3128)
+_PROXY_URL = "http://{}:{}".format(*_PROXY)
+_MAX_WAITING = 16
+PROXY_ENVIRONMENT = {
+    "SSL_CERT_FILE": CERTIFICATES[0],
+    **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), _PROXY_URL),
+    **dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
+}
 
 
 def list_readable() -> list[str]:
@@ -57,7 +71,7 @@ def _write(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def enter_root(base: str, data: str, temporary: str, skills: str, readable: list[str]) -> None:
+def enter_root(base: str, data: str, temporary: str, skills: str, readable: list[str], network: bool) -> None:
     """Make an empty folder the root of a file system with the readable folders, /mnt/data, /tmp and skills."""
     os.umask(0o022)
     syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
@@ -69,6 +83,8 @@ def enter_root(base: str, data: str, temporary: str, skills: str, readable: list
         _show(base, path)
     for path in _make_files(base):
         syscalls.bind(path, base + path, NOSUID | NOEXEC)
+    if network:
+        _copy_certificates(base)
     os.makedirs(base + "/dev/shm")
     syscalls.mount("tmpfs", base + "/dev/shm", "tmpfs", NOSUID | NODEV | NOEXEC, _SHARED_MEMORY)
     os.makedirs(base + "/proc")
@@ -88,16 +104,21 @@ def _show(base: str, path: str) -> None:
     syscalls.bind(path, base + path, RDONLY | NOSUID | NODEV)
 
 
-def _make_files(base: str) -> Iterator[str]:
-    """Write the small files of /etc, and yield the paths of devices, for which empty files were made."""
+def write_texts(base: str, uid: int) -> None:
+    """Write the small files of /etc."""
     os.makedirs(base + "/etc", exist_ok=True)
-    os.makedirs(base + "/dev", exist_ok=True)
     for path, text in _TEXTS.items():
         with open(base + path, "w") as file:
-            file.write(text)
+            file.write(text.format(uid=uid))
     for path in SHARED_FILES:
         with suppress(OSError), open(path, "rb") as source, open(base + path, "wb") as file:
             file.write(source.read())
+
+
+def _make_files(base: str) -> Iterator[str]:
+    """Write the small files of /etc, and yield the paths of devices, for which empty files were made."""
+    os.makedirs(base + "/dev", exist_ok=True)
+    write_texts(base, INNER_UID)
     for path in DEVICES:
         open(base + path, "w").close()
         yield path
@@ -106,8 +127,28 @@ def _make_files(base: str) -> Iterator[str]:
     os.symlink("/proc/self/fd", base + "/dev/fd")
 
 
+def _copy_certificates(base: str) -> None:
+    os.makedirs(os.path.dirname(base + CERTIFICATES[0]))
+    for path in CERTIFICATES:
+        with suppress(OSError), open(path, "rb") as source, open(base + CERTIFICATES[0], "wb") as file:
+            file.write(source.read())
+            return
+
+
 def prepare_network() -> None:
     """Name the host, and start the loopback interface, which is the only one."""
     socket.sethostname("sandbox")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as endpoint:
         fcntl.ioctl(endpoint, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _IFF_UP))
+
+
+def send_listener(channel: int) -> None:
+    """Listen where code expects a proxy, and give the socket to the sandbox process."""
+    with socket.socket() as listener:
+        listener.bind(_PROXY)
+        listener.listen(_MAX_WAITING)
+        peer = socket.socket(fileno=channel)
+        try:
+            socket.send_fds(peer, [pack({"listening": True})], [listener.fileno()])
+        finally:
+            peer.detach()

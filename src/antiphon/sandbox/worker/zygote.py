@@ -20,7 +20,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
-from antiphon.sandbox.worker import namespaces, syscalls
+from antiphon.sandbox.worker import gvisor, namespaces, syscalls
 from antiphon.sandbox.worker.confinement import Confinement, confine, drop_privileges
 from antiphon.sandbox.worker.frames import pack
 from antiphon.sandbox.worker.kernel import Kernel, load_plotting
@@ -156,16 +156,22 @@ def _arrange_files(files: list[int]) -> None:
 
 
 def _guard(spec: Confinement, readable: list[str]) -> int:
-    if spec.namespaces:
-        namespaces.enter_root(spec.root, spec.data, spec.temporary, spec.skills, readable)
+    if spec.runsc:
+        gvisor.prepare_guard()
+    elif spec.namespaces:
+        namespaces.enter_root(spec.root, spec.data, spec.temporary, spec.skills, readable, spec.network)
         namespaces.prepare_network()
+        if spec.network:
+            namespaces.send_listener(_CHANNEL)
     else:
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     kernel = os.fork()
     if kernel == 0:
         _run_kernel(spec, readable)
     with suppress(ProcessLookupError):
-        signal.signal(signal.SIGINT, lambda number, frame: os.kill(kernel, signal.SIGINT))
+        signal.signal(
+            signal.SIGINT, lambda number, frame: gvisor.interrupt() if spec.runsc else os.kill(kernel, signal.SIGINT)
+        )
     if spec.namespaces:
         drop_privileges(spec)
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)  # the change of the user has cleared it
@@ -203,12 +209,30 @@ def _kill_group(kernel: int) -> None:
 def _run_kernel(spec: Confinement, readable: list[str]) -> NoReturn:
     code = 1
     try:
+        if spec.runsc and spec.root:
+            gvisor.run(spec, readable, _CHANNEL)
         channel = socket.socket(fileno=_CHANNEL)
         confine(spec, readable)
-        Kernel(channel, spec.data_path, spec.temporary_path, spec.skills_path).serve()
+        os.environ.update(namespaces.PROXY_ENVIRONMENT if spec.network else {})
+        kind = gvisor.GuestKernel if spec.runsc else Kernel
+        kind(channel, spec.data_path, spec.temporary_path, spec.skills_path).serve()
         code = 0
     except OSError as error:
         with suppress(OSError):
             os.write(_CHANNEL, pack({"failed": f"{error.filename}: {error.strerror}"}))
     finally:
         os._exit(code)
+
+
+def run_guest(spec_text: str) -> int:
+    """The life of the first process in gVisor, which is a guard too."""
+    spec = Confinement(**json.loads(spec_text))
+    os.dup2(0, _CHANNEL)
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    os.closerange(_CHANNEL + 1, 1 << 10)
+    kernel = os.fork()
+    if kernel == 0:
+        _run_kernel(spec, [])
+    signal.signal(signal.SIGINT, lambda number, frame: os.kill(kernel, signal.SIGINT))
+    os.closerange(0, _CHANNEL + 1)
+    return _await_kernel(kernel, namespaces=True)

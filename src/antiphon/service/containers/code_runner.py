@@ -48,7 +48,7 @@ class CodeRunner:
         files = await self._live.check(tenant, _to_request(wanted), f"{param}.")
         for container_id in previous:
             row = await self._find_alive(tenant, container_id, param)
-            if row is not None and wanted.memory_limit in (UNSET, row.memory):
+            if row is not None and self._fits(wanted, row):
                 await self._add_missing(tenant, row, files)
                 await self._live.add_skills(tenant, row, await self._find_wanted(tenant, wanted, param))
                 return row.id
@@ -70,6 +70,11 @@ class CodeRunner:
 
     async def _find_wanted(self, tenant: str, wanted: AutoContainer, param: str) -> list[FoundSkill]:
         return await self._live.skills.find(tenant, _to_request(wanted).skills, f"{param}.skills")
+
+    def _fits(self, wanted: AutoContainer, row: ContainerRow) -> bool:
+        policy = wanted.network_policy
+        is_same = policy is UNSET or self._live.network.read_domains(policy, "") == row.domains
+        return is_same and wanted.memory_limit in (UNSET, row.memory)
 
     async def _find_alive(self, tenant: str, container_id: str, param: str) -> ContainerRow | None:
         try:
@@ -99,10 +104,12 @@ class CodeRunner:
         live, longest = self._live, self._live.settings.code_seconds
         seconds = min(seconds or longest, longest)
         row = await live.use(tenant, container_id, seconds + _MARGIN_SECONDS)
+        proxy = live.network.make_proxy(row.domains)
+        serve = None if proxy is None else proxy.serve
         async with AsyncExitStack() as cleanup:
             cleanup.push_async_callback(live.store.use_container, tenant, row.id)  # it expires after its last use
             await cleanup.enter_async_context(live.detect_loss(tenant, row))
-            events = await cleanup.enter_async_context(aclosing(live.sandbox.run(row.id, code, seconds)))
+            events = await cleanup.enter_async_context(aclosing(live.sandbox.run(row.id, code, seconds, serve)))
             async for event in events:
                 if isinstance(event, CodeResult):
                     for file in await self._record_changes(tenant, row, event.changed):

@@ -8,8 +8,9 @@ from antiphon.errors import InvalidValue, NotFound
 from antiphon.ids import new_id, quote_id
 from antiphon.protocol.types import containers as wire
 from antiphon.protocol.types.lists import ListQuery
-from antiphon.protocol.types.tools import Memory, NetworkDisabled
+from antiphon.protocol.types.tools import Memory
 from antiphon.service.containers.live_containers import LiveContainers
+from antiphon.service.containers.network import to_policy
 from antiphon.stores.base import ContainerFileRow, ContainerRow, PageQuery
 
 
@@ -105,7 +106,7 @@ def _to_container(row: ContainerRow) -> wire.ContainerObject:
         last_active_at=int(row.last_active),
         memory_limit=cast(Memory, row.memory),
         name=row.name,
-        network_policy=NetworkDisabled(),
+        network_policy=to_policy(row.domains),
     )
 
 

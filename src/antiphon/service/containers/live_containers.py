@@ -15,6 +15,7 @@ import msgspec
 
 from antiphon.config.areas import ToolSettings
 from antiphon.core.documents import name_in_container
+from antiphon.egress import EgressClient
 from antiphon.errors import (
     AntiphonError,
     ContainerExpired,
@@ -26,8 +27,8 @@ from antiphon.errors import (
 )
 from antiphon.ids import new_id, quote_id
 from antiphon.protocol.types.containers import CreateContainer
-from antiphon.protocol.types.tools import NetworkAllowlist
 from antiphon.sandbox.base import CodeSandbox, ContainerLimits
+from antiphon.service.containers.network import LEVEL, ContainerNetwork
 from antiphon.service.files import ContentMeter, Files
 from antiphon.service.persistence.stored_responses import check_store_enabled
 from antiphon.service.skills.bundle import MANIFEST
@@ -50,12 +51,14 @@ class LiveContainers:
         files: Files,
         sandbox: CodeSandbox,
         settings: ToolSettings,
+        egress: EgressClient,
         store_enabled: bool = True,
     ) -> None:
         self.store = store
         self.sandbox = sandbox
         self.settings = settings
         self.skills = SkillFinder(store, files)
+        self.network = ContainerNetwork(egress, settings.container_allowed_domains)
         self._files = files
         self._store_enabled = store_enabled
         self.starts: Counter[str] = Counter()  # by outcome
@@ -77,14 +80,19 @@ class LiveContainers:
         if MEMORY_BYTES[request.memory_limit] > MEMORY_BYTES[limit]:
             message = f"A container has at most {limit} of memory on this server (--container-max-memory)."
             raise InvalidValue(message, param=f"{prefix}memory_limit")
-        if isinstance(request.network_policy, NetworkAllowlist):
-            message = "Containers have no network on this server: the only supported policy is 'disabled'."
-            raise UnsupportedParameter(message, param=f"{prefix}network_policy")
+        await self._check_network(request, prefix)
         files = [
             await self.find_file(tenant, file_id, f"{prefix}file_ids[{number}]")
             for number, file_id in enumerate(request.file_ids)
         ]
         return [*{file.id: file for file in files}.values()]
+
+    async def _check_network(self, request: CreateContainer, prefix: str) -> None:
+        if self.network.read_domains(request.network_policy, prefix):
+            level = (await self.sandbox.status()).level
+            if level != LEVEL:
+                message = f"A network needs the sandbox level {LEVEL} (--sandbox), and this server has {level}."
+                raise UnsupportedParameter(message, param=f"{prefix}network_policy")
 
     async def find_file(self, tenant: str, file_id: str, param: str) -> FileRow:
         row = await self.store.file(tenant, file_id)
@@ -117,11 +125,13 @@ class LiveContainers:
             id=container_id, created=now, name=request.name, memory=request.memory_limit, minutes=minutes,
             last_active=now, expires=now + minutes * 60, sandbox=self.sandbox.name,
             skills=msgspec.json.encode([skill.offered for skill in skills]).decode(),
+            domains=self.network.read_domains(request.network_policy, ""),
         )  # fmt: skip
 
     async def _start(self, row: ContainerRow) -> None:
         try:
-            await self.sandbox.start(row.id, ContainerLimits(memory=MEMORY_BYTES[row.memory]))
+            limits = ContainerLimits(memory=MEMORY_BYTES[row.memory], network=bool(row.domains))
+            await self.sandbox.start(row.id, limits)
         except AntiphonError:
             self.starts["failed"] += 1
             raise

@@ -17,6 +17,7 @@ class ContainerSweeper:
     def __init__(self, live: LiveContainers) -> None:
         self._live = live
         self.running = 0  # containers in this sandbox, at the last sweep
+        self.levels: dict[str, int] = {}  # that of the sandbox, once it is known
         self._kills: Mapping[str, int] = {}
 
     @property
@@ -40,7 +41,7 @@ class ContainerSweeper:
         running = await store.list_running_containers(name)
         if running:  # otherwise the sandbox need not be started
             status = await live.sandbox.status()
-            self._kills = status.kills
+            self._kills, self.levels = status.kills, {status.level: 1}
             for tenant, container_id in running:
                 if container_id not in status.containers:
                     await live.note_loss(tenant, container_id)

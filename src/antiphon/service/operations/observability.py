@@ -195,6 +195,8 @@ def _add_container_gauges(registry: Registry, parts: ServerParts) -> None:
     gauge, live, sweeper = registry.gauge, parts.live_containers, parts.container_sweeper
     running = "Containers in the sandbox of this host; updated every ten seconds."
     gauge("antiphon_containers_running", running, read=lambda: sweeper.running, merge_mode="most")
+    level = "The level of the sandbox; known once containers run."
+    gauge("antiphon_sandbox_level", level, ("level",), read=lambda: sweeper.levels, merge_mode="most")
     starts = "Containers that this process has started, by outcome."
     gauge("antiphon_container_starts_total", starts, ("outcome",), read=lambda: live.starts)
     kills = "Times that all processes of a container ended, by reason; updated every ten seconds."

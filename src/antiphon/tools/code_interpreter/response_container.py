@@ -25,7 +25,13 @@ from antiphon.errors import (
 from antiphon.ids import new_id
 from antiphon.protocol.types.items import CodeInterpreterCall, InputItem, Message, OutputItem, ShellCall
 from antiphon.protocol.types.parts import InputFile, InputImage, MessagePart
-from antiphon.protocol.types.tools import AutoContainer, ContainerAuto, ContainerReference
+from antiphon.protocol.types.tools import (
+    AutoContainer,
+    ContainerAuto,
+    ContainerReference,
+    NetworkAllowlist,
+    NetworkDisabled,
+)
 from antiphon.sandbox.base import CodeEvent
 from antiphon.tools.base import CodeContainers, ResponseTool, WaitStep, WrittenFile
 from antiphon.tools.code_interpreter.citations import WrittenFiles, list_cited_files
@@ -102,18 +108,22 @@ class ResponseContainer:
         if self.id:
             return
         if self.first is None or not self._fits(self.first):
-            self._use(await self._containers.find(self._tenant, self.wanted, self._previous, self._param))
+            wanted = self.wanted
+            if isinstance(wanted, AutoContainer) and wanted.network_policy is UNSET:
+                wanted = replace(wanted, network_policy=NetworkDisabled())  # an earlier one may have a network
+            self._use(await self._containers.find(self._tenant, wanted, self._previous, self._param))
             return
         await self.first.find()
         self._use(self.first.id)
         self._is_made = False
 
     def _fits(self, first: "ResponseContainer") -> bool:
-        """Whether the container of another tool can be this one: it has the memory, and no other one is named."""
+        """Whether the container of another tool can be this one: as it is wanted, and no other one is named."""
         if isinstance(self.wanted, str):
             return self.wanted == first.wanted
-        other = first.wanted.memory_limit if isinstance(first.wanted, AutoContainer) else UNSET
-        return self.wanted.memory_limit in (UNSET, other)
+        other = first.wanted if isinstance(first.wanted, AutoContainer) else AutoContainer()
+        has_network = list_domains(self.wanted) == list_domains(other)
+        return has_network and self.wanted.memory_limit in (UNSET, other.memory_limit)
 
     def _use(self, found: str | None) -> None:
         self.id, self._is_made = found or new_id("cntr_auto"), found is not None
@@ -182,6 +192,12 @@ def list_containers(items: Iterable[InputItem]) -> list[str]:
     places = [item.environment if isinstance(item, ShellCall) else item for item in items]
     used = [one.container_id for one in places if isinstance(one, CodeInterpreterCall | ContainerReference)]
     return [*dict.fromkeys(reversed(used))][:MAX_PREVIOUS]
+
+
+def list_domains(wanted: str | AutoContainer) -> list[str]:
+    """Return the domains that code in a declared container may reach. Those of one that is named are not known."""
+    policy = wanted.network_policy if isinstance(wanted, AutoContainer) else UNSET
+    return sorted(policy.allowed_domains) if isinstance(policy, NetworkAllowlist) else []
 
 
 def list_files(items: Iterable[InputItem]) -> list[str]:

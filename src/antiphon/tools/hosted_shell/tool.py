@@ -6,7 +6,7 @@ from antiphon.protocol.types.tools import ContainerAuto, ContainerReference, Fun
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import BuiltInTool, ToolServices
 from antiphon.tools.code_interpreter.response_container import ResponseContainer
-from antiphon.tools.code_interpreter.tool import SETUP_HINT
+from antiphon.tools.code_interpreter.tool import OFFLINE, SETUP_HINT, describe_network
 from antiphon.tools.hosted_shell.response_shell import MAX_COMMANDS, NAME, ResponseShell
 
 _COUNT: Final = {"type": "integer", "minimum": 0}
@@ -31,7 +31,7 @@ _FUNCTION: Final = FunctionTool(
     description="Runs commands in a Linux container and returns what each of them wrote, and its exit code. Commands"
     " run one after the other in /mnt/data, each in a new shell: only files are kept, also between calls. Files of the"
     " user are in /mnt/data. Save files for the user there, and link each in the answer as"
-    " [name](sandbox:/mnt/data/name). There is no terminal, no sudo and no access to the internet.",
+    f" [name](sandbox:/mnt/data/name). There is no terminal and no sudo.{OFFLINE}",
     parameters=_PARAMETERS,
     strict=False,
 )
@@ -53,7 +53,8 @@ class HostedShell(BuiltInTool):
     def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
         """Return no function for a shell that only programs may use, which this server does not run."""
         assert isinstance(declared, ShellTool)
-        return (_FUNCTION,) if may_models_call(declared) else ()
+        container = declared.environment if isinstance(declared.environment, ContainerAuto) else ""
+        return (describe_network(_FUNCTION, container),) if may_models_call(declared) else ()
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseShell:
         assert isinstance(declared, ShellTool)

@@ -91,7 +91,7 @@ class ServerSession:
 
     def use_latest(self, container_ids: Iterable[str]) -> None:
         """Continue the session of the latest call, or else begin a new one."""
-        self.id = [self.id or new_id("cntr"), *container_ids][-1]
+        self.id = [self.id or new_id("cntr_auto"), *container_ids][-1]
 
     async def call(self, name: str, arguments: Json) -> Json:
         """Call a function of the tool server once. Raises McpFailed, within a deadline."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import Final
 
+from antiphon.core.deltas import CommandDone
 from antiphon.core.shell_output import render_shell_output
 from antiphon.protocol.types.items import (
     ExitOutcome,
@@ -78,9 +79,11 @@ class ServerShell(ServerTool):
         return make_shell_call(call, self.session.id)
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
-        action = parse_action(call)
+        action, outputs = parse_action(call), list[ShellOutput]()
         async with self.session.in_order:
-            outputs = [await self._run_command(command, action) for command in action.commands]
+            for command in action.commands:
+                outputs.append(await self._run_command(command, action))
+                await emit(CommandDone(call.key, outputs[-1]))
         text = "\n".join(map(render_shell_output, outputs))
         return ToolResult(item=ShellCallOutput(call_id="", status="completed", output=outputs), model_output=text)
 
