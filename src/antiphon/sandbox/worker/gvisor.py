@@ -27,7 +27,7 @@ from antiphon.sandbox.worker.syscalls import NODEV, NOEXEC, NOSUID
 _OWN_PROCESSES = 8  # of a container without code: the guard, runsc twice, gofer, sandbox, and those that run code
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _PROGRAM = "/opt/antiphon/sandbox/worker"
-_FLAGS = ("--rootless", "--network=none", "--ignore-cgroups", "--host-uds=none")
+_FLAGS = ("--rootless", "--network=none", "--ignore-cgroups")
 _SANDBOX = b"runsc-sandbox"
 _READ_ONLY = ("rbind", "ro", "nosuid", "nodev")
 _WRITABLE = ("rbind", "rw", "nosuid", "nodev")
@@ -65,7 +65,7 @@ def run(spec: Confinement, readable: list[str], channel: int) -> NoReturn:
     remove_tree(f"{folder}/state")  # of a kernel that was killed
     write_bundle(spec, readable, f"{folder}/bundle")
     os.dup2(channel, 0)
-    os.closerange(channel, channel + 1)
+    os.close(channel)
     arguments = ("--root", f"{folder}/state", "run", "--bundle", f"{folder}/bundle", "container")
     os.execve(spec.runsc, (spec.runsc, *_FLAGS, *arguments), {})
 
