@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.core.deltas import Delta
+from antiphon.core.deltas import CommandDone, Delta
 from antiphon.errors import UnsupportedParameter
 from antiphon.protocol.types.items import (
     ExitOutcome,
@@ -37,10 +37,16 @@ def make_call(*commands: str, **limits: int) -> ModelToolCall:
 
 
 async def run(tool: ServerShell, *commands: str, **limits: int) -> ToolResult:
-    async def refuse(delta: Delta) -> None:
-        raise AssertionError(delta)
+    """Run commands; the output of each is emitted when it has ended."""
+    emitted: list[Delta] = []
 
-    return await tool.run(make_call(*commands, **limits), refuse)
+    async def emit(delta: Delta) -> None:
+        emitted.append(delta)
+
+    result = await tool.run(make_call(*commands, **limits), emit)
+    assert isinstance(result.item, ShellCallOutput)
+    assert emitted == [CommandDone(3, output) for output in result.item.output]
+    return result
 
 
 def make_output(stdout: str, stderr: str = "", code: int = 0) -> ShellOutput:
