@@ -53,7 +53,7 @@ _VALUE_PATTERNS = (
     r"NUL character|must not be empty|it is empty|(has|have|expected) \d+ to \d+ |[Aa]t most \d+",  # limits of values
     r"limited to \d+ |must be -1|at least one",
     r"keys must be token ids|is not valid JSON|compaction_trigger|A name has",
-    r"schema|pattern|regular expression|grammar|Lark",  # languages with their own syntax
+    r"schema|pattern|regular expression|grammar|Lark|^The skill is not",  # languages and formats with their own syntax
 )
 _EXCUSED_MESSAGES = {True: re.compile("|".join(_TYPE_PATTERNS)), False: re.compile("|".join(_VALUE_PATTERNS))}
 _TYPE_ERRORS = ("Missing required parameter", "Invalid type")

@@ -208,6 +208,7 @@ async def test_null_is_documented_for_optional_fields() -> None:
     schemas = (await fetch_document())["components"]["schemas"]
     assert {"type": "null"} in schemas["FunctionTool"]["properties"]["strict"]["anyOf"]
     assert {"type": "null"} in schemas["CreateEmbedding"]["properties"]["encoding_format"]["anyOf"]
+    assert {"type": "null"} in schemas["CreateContainer"]["properties"]["skills"]["anyOf"]
     assert schemas["FunctionTool"]["properties"]["name"]["type"] == "string"
 
 

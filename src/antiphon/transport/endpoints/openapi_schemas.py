@@ -22,6 +22,7 @@ from antiphon.protocol.types.anthropic.request import (
     OutputConfig,
     ThinkingConfig,
 )
+from antiphon.protocol.types.containers import CreateContainer
 from antiphon.protocol.types.conversation import CreateConversation
 from antiphon.protocol.types.filters import Comparison
 from antiphon.protocol.types.items import InputItem, McpListedTool
@@ -38,7 +39,7 @@ _NULLABLE: frozenset[str] = frozenset(
     kind.__name__
     for kind in (
         *(CreateResponse, CreateConversation, CreateEmbedding, CreateMessage, CountTokens, TextConfig, ReasoningConfig),
-        *(McpListedTool, MessageTool, MessageMetadata, OutputConfig),
+        *(CreateContainer, McpListedTool, MessageTool, MessageMetadata, OutputConfig),
         *(vectors.CreateVectorStore, vectors.AddVectorStoreFile, vectors.CreateFileBatch, vectors.SearchVectorStore),
         *(AnthropicToolChoice.__subclasses__() + ThinkingConfig.__subclasses__()),
         *(get_args(InputItem) + get_args(MessagePart) + get_args(ToolOutputPart) + get_args(InputBlock)),
