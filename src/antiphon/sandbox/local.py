@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from platform import machine
@@ -74,8 +73,10 @@ class LocalSandbox(SandboxLink, SandboxClient):
     async def _reap(self) -> None:
         """Wait for the end of the sandbox process, if this server started it and no other one uses it."""
         if self.process is not None:
-            with suppress(subprocess.TimeoutExpired):
+            try:
                 await asyncio.to_thread(self.process.wait, _CLOSE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.returncode = 0  # it serves others: Popen would warn that it still runs
             self.process = None
 
     async def _open(self) -> SandboxConnection:
