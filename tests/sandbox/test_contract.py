@@ -510,7 +510,7 @@ async def test_figures_come_out_as_images_and_packages_work(level: SandboxLevel)
 
 
 TREE = """
-(setsid sh -c 'while :; do sleep 0.05; done' & (sleep 60 | sleep 61) & exec sleep 62) &
+(setsid sh -c 'while :; do sleep 0.05; done' 2>/dev/null & (sleep 60 | sleep 61) & exec sleep 62) &
 echo begun; touch begun; wait; sleep 63
 """
 
