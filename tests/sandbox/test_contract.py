@@ -182,9 +182,9 @@ async def test_code_reads_and_runs_skills_and_cannot_change_them(sandbox: Sandbo
     assert await sandbox.list_files("c") == ()
     path = "/home/oai/skills/pdf-1"
     assert (await run_code(sandbox, f"open('{path}/SKILL.md').read()")).stdout == "'Read me.'\n"
-    commands = f"ls {path}; cat {path}/SKILL.md; {path}/run.sh 1; cd {path} && ./run.sh 2"
+    commands = f"(cd {path} && echo *); cat {path}/SKILL.md; {path}/run.sh 1; cd {path} && ./run.sh 2"
     record = await run_code(sandbox, make_shell_cell(commands))
-    assert (record.stdout, record.result.changed) == ("SKILL.md\nrun.sh\nRead me.ran 1\nran 2\n", ())
+    assert (record.stdout, record.result.changed) == ("SKILL.md run.sh\nRead me.ran 1\nran 2\n", ())
     assert (await run_code(sandbox, _CHANGES)).stdout == ""
     assert (await run_code(sandbox, f"open('{path}/run.sh').read()")).stdout == "'#!/bin/sh\\necho ran $1\\n'\n"
     await sandbox.put("c", "csv-2/SKILL.md", _pieces(b"later"), "skills")  # a running container gets it too
@@ -357,6 +357,9 @@ async def test_containers_do_not_see_each_other_and_random_numbers_differ(sandbo
 
 
 async def test_code_has_a_lower_priority_and_cannot_raise_it(lone_sandbox: LocalSandbox) -> None:
+    assert os.getpriority(os.PRIO_PROCESS, find_processes(lone_sandbox.folder)[-1]) == 15
+    if (await lone_sandbox.status()).level == "gvisor":  # whose kernel has priorities of its own, and runsc sessions
+        return
     code = "import os\ntry: os.setpriority(os.PRIO_PROCESS, 0, 0)\nexcept OSError: print('refused')\nos.nice(0)"
     assert (await run_code(lone_sandbox, code)).stdout == "refused\n15\n"
     if os.geteuid() == 0 and (group := _read_session_group(find_processes(lone_sandbox.folder)[-1])):
@@ -409,7 +412,7 @@ async def test_a_killed_zygote_is_replaced(lone_sandbox: LocalSandbox) -> None:
     assert (record.stdout, record.result.restarted) == ("2\n", True)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", LEVELS[:2])  # gVisor has other processes
 async def test_a_server_that_leaves_while_its_container_starts_does_not_confuse_the_next_start(
     level: SandboxLevel,
 ) -> None:

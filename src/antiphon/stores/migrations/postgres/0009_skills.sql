@@ -30,3 +30,4 @@ CREATE UNIQUE INDEX skill_versions_id ON skill_versions (tenant, id);
 CREATE INDEX skill_versions_content ON skill_versions (content);
 
 ALTER TABLE containers ADD COLUMN skills text NOT NULL DEFAULT '[]';
+ALTER TABLE containers ADD COLUMN domains text COLLATE "C" NOT NULL DEFAULT '';

@@ -32,3 +32,6 @@ CREATE INDEX skill_versions_content ON skill_versions (content);
 
 -- The skills in a container, as JSON, for the prompts of requests that name the container.
 ALTER TABLE containers ADD COLUMN skills TEXT NOT NULL DEFAULT '[]';
+
+-- The domains that code in a container may reach, separated by blanks; none: it has no network.
+ALTER TABLE containers ADD COLUMN domains TEXT NOT NULL DEFAULT '';
