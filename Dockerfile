@@ -32,9 +32,8 @@ RUN pip install --no-deps --no-index dist/*.whl && XDG_CACHE_HOME=/cache antipho
 
 # ---- sandbox-packages: what code in containers may import.
 FROM build AS sandbox-packages
-COPY requirements/sandbox.lock requirements/
 RUN python -m venv --without-pip /opt/sandbox
-RUN pip --python /opt/sandbox install --require-hashes --only-binary :all: -r requirements/sandbox.lock
+RUN pip --python /opt/sandbox install --require-hashes --only-binary :all: -r src/antiphon/sandbox/packages.lock
 
 # ---- server
 FROM ${PYTHON} AS server

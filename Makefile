@@ -87,7 +87,7 @@ lock: ## pin the dependencies of pyproject.toml (UPGRADE=1: to their newest vers
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --all-extras -c requirements/dev.lock -o requirements/image.lock
 	@build/lock/bin/uv $(COMPILE) --group clients -o requirements/clients.lock
 	@build/lock/bin/uv $(COMPILE) --group litellm -o requirements/litellm.lock
-	@build/lock/bin/uv $(COMPILE) --group sandbox -o requirements/sandbox.lock
+	@build/lock/bin/uv $(COMPILE) --group sandbox -o src/antiphon/sandbox/packages.lock
 
 # For all platforms and Python versions, with the hashes of all files, without index addresses.
 COMPILE = pip compile -q --universal --python-version 3.11 --generate-hashes \
@@ -116,7 +116,7 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.lock
 	@touch $@
 
 # By an interpreter that all users can read, as containers have users of their own.
-build/sandbox/.made: requirements/sandbox.lock
+build/sandbox/.made: src/antiphon/sandbox/packages.lock
 	@$(or $(wildcard /usr/bin/python3),$(PYTHON)) -m venv $(@D)
 	@$(@D)/bin/python -m pip --disable-pip-version-check --no-input -q install --require-hashes --only-binary :all: -r $<
 	@touch $@

@@ -153,7 +153,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "cli": [
         {"commands"},
-        {"bench", "doctor", "keys", "sandbox_worker"},
+        {"bench", "doctor", "keys", "sandbox_packages", "sandbox_worker"},
         {"chat", "db"},
         {"client", "options", "terminal"},
     ],

@@ -356,6 +356,12 @@ async def test_containers_do_not_see_each_other_and_random_numbers_differ(sandbo
     assert first.stdout.splitlines()[0] != second.stdout.splitlines()[0]
 
 
+async def test_a_missing_package_of_the_sandbox_names_the_command_that_installs_it(sandbox: Sandbox) -> None:
+    for name, is_named in (("pandas", True), ("sympy", False)):
+        raised = await run_code(sandbox, f"raise ModuleNotFoundError('No module named {name}', name='{name}')")
+        assert ("antiphon sandbox-packages" in raised.stderr) is is_named
+
+
 async def test_code_has_a_lower_priority_and_cannot_raise_it(lone_sandbox: LocalSandbox) -> None:
     assert os.getpriority(os.PRIO_PROCESS, find_processes(lone_sandbox.folder)[-1]) == 15
     if (await lone_sandbox.status()).level == "gvisor":  # whose kernel has priorities of its own, and runsc sessions

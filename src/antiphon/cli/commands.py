@@ -59,6 +59,7 @@ LAZY_COMMANDS = {
     "db": "antiphon.cli.db",
     "doctor": "antiphon.cli.doctor.command",
     "keys": "antiphon.cli.keys",
+    "sandbox-packages": "antiphon.cli.sandbox_packages",
     "sandbox-worker": "antiphon.cli.sandbox_worker",
 }
 

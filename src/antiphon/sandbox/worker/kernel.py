@@ -35,6 +35,8 @@ MAX_FIGURE_BYTES = 4 * 1024 * 1024
 _MAX_REPR = 100_000
 _DATA = "/mnt/data"
 SHELL_CELL = "%%sh\n"
+_OFFERED_PACKAGES = ("numpy", "pandas", "PIL", "matplotlib")
+_INSTALL = "antiphon sandbox-packages"
 _CELL = "<cell "  # begins the names of files in tracebacks
 _SHELLS = ("/bin/bash", "/bin/sh")
 
@@ -194,6 +196,8 @@ def _prepare_process(data: str, temporary: str) -> None:
 
 def _show_exception(error: BaseException) -> None:
     """Write the traceback from the first frame of the user's code on. Code that cannot be parsed has none."""
+    if isinstance(error, ModuleNotFoundError) and error.name in _OFFERED_PACKAGES:
+        error.add_note(f"{error.name} is not installed on this server. Its operator installs it: {_INSTALL}")
     frames = error.__traceback__
     while frames is not None and not frames.tb_frame.f_code.co_filename.startswith(_CELL):
         frames = frames.tb_next
