@@ -4,6 +4,7 @@ is full. The server itself is not modified.
 
 import asyncio
 import contextlib
+import errno
 import os
 import resource
 import shutil
@@ -128,10 +129,15 @@ class SmallDisk:
         return stats.f_bavail * stats.f_frsize
 
     def leave_free(self, free: int) -> None:
-        """Fill the disk except for `free` bytes."""
+        """Fill the disk except for `free` bytes. The server may write meanwhile, and then less is filled."""
         self.clear()
         with self._ballast.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, self.free_bytes() - free))
+            while True:
+                try:
+                    return os.posix_fallocate(file.fileno(), 0, max(1, self.free_bytes() - free))
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
 
     def is_settled(self) -> bool:
         """Return whether all write-ahead logs are empty, so that every write needs more of the disk."""
