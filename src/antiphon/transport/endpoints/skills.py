@@ -1,8 +1,9 @@
 """/v1/skills: receives the files of skills and sends them; the operations are in service/skills/."""
 
+from typing import Annotated
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.skills import decode_skill_update, decode_version_fields
@@ -25,7 +26,7 @@ _ZIP = "application/zip"
 class SkillForm(Struct, frozen=True, kw_only=True):
     """The form of a skill, for the description of the API."""
 
-    files: list[bytes]
+    files: Annotated[list[bytes], Meta(min_length=1, max_length=MAX_FILES)]
 
 
 class SkillVersionForm(SkillForm, frozen=True, kw_only=True):
