@@ -41,7 +41,8 @@ _TYPE_PATTERNS = (
     r"filters.*\.key'|'file_ids' or 'files'|for 'expires_after': expected an object",  # names that may be another one
 )
 _VALUE_PATTERNS = (
-    r"^There is no (item|response|conversation|call|function_call|server_url|file|vector store|skill)\b",  # ids
+    r"^There is no (item|response|conversation|call|function_call|server_url|file|vector store)\b",  # ids
+    r"^There is no (skill|container)\b",
     r"^There is nothing with the id|^The upload |^'part_ids' names|^The parts have",  # ids of lists, parts and states
     r"offers no tool",  # labels
     r"more than half of 'max_chunk_size_tokens'|one of the weights",  # numbers that depend on each other
