@@ -5,7 +5,7 @@ The entries of a running response are stored in batches. An ended response has a
 JSON. The output in the stored JSON of the response is the preset dictionary of the compression, since it contains
 almost every text of the log. zlib verifies that the dictionary is the same when it decompresses (RFC 1950, section 2.2,
 DICTID), so a log cannot be read with another response. Results of server items, which may be images, are not stored a
-second time: they are read from the response. The log alone has what a model was told of code and searches whose outputs
+second time: they are read from the response. The log alone has what a model received of code and searches whose outputs
 the client has not included; later responses show it to their models.
 
     version ─ zlib stream of the log
@@ -178,7 +178,7 @@ def unpack(packed: bytes, body: bytes) -> list[LogEntry]:
 
 
 def read_tool_outputs(packed: bytes, body: bytes) -> dict[str, str]:
-    """Return what the model was told of code and searches, by item id, if the items lack it. Raises UnreadableLog."""
+    """Return what the model received of code and searches, by item id, if the items lack it. Raises UnreadableLog."""
     calls = [entry for entry in _unpack_entries(packed, body) if isinstance(entry, _PackedDone) and entry.model_text]
     output = _response_decoder.decode(body).output if calls else []
     return {str(output[entry.output_index].id): entry.model_text for entry in calls}

@@ -37,7 +37,7 @@ class FileAttachment(Struct, frozen=True):
     data: str = ""
     url: str | None = None  # set instead of `data`
     file_id: str | None = None  # likewise
-    in_container: bool = False  # code can read it, and the model is told where
+    in_container: bool = False  # code can read it, and the prompt names its path
 
 
 AttachmentSource = ImageAttachment | FileAttachment

@@ -21,7 +21,7 @@ def escape_markers(text: str) -> str:
 
 
 def drop_markers(text: str) -> str:
-    """Return what a tool has told a model of pages or files without markers, which only hold within one response."""
+    """Return what a tool sent a model of pages or files without markers, which only hold within one response."""
     return _MARKER.sub(r"[\1]", _INSTRUCTION.sub("", text))
 
 

@@ -390,7 +390,7 @@ class Container:
             call.done.set_result(header.get("raised") is True)
 
     def _announce(self, number: int) -> bool:
-        """Tell the server of the running call about a connection to the proxy; False if there is none."""
+        """Report a connection to the proxy to the server of the running call; False if there is no call."""
         if self._call is not None:
             self._call.emit({"connection": number}, b"")
         return self._call is not None

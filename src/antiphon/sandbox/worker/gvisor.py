@@ -44,7 +44,7 @@ def find_runsc() -> str:
 def count_host_processes(spec: Confinement) -> int:
     """Return how many processes a container may have outside of gVisor, which limits none.
 
-    A process in it is one outside, and a second one while it starts a program; gVisor keeps some for later.
+    A process in it is one outside, and a second one while it starts a program; gVisor holds some in reserve.
     """
     return _OWN_PROCESSES + 2 * spec.processes
 

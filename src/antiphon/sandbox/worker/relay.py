@@ -1,8 +1,8 @@
 """Connections of code in a container to its proxy, whose bytes the server takes and sends.
 
 The proxy is a port of the container's loopback interface: a socket that was made in the container before its kernel,
-and given to the sandbox process, which passes bytes on without reading them. The server that runs the call is told the
-number of a connection; outside of calls there are none.
+and given to the sandbox process, which passes bytes on without reading them. The server that runs the call receives
+the number of a connection; outside of calls there are none.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ async def receive_listener(channel: socket.socket, seconds: float) -> socket.soc
 
 
 class Relay:
-    """The connections of one kernel. `announce` tells the server about one, and returns whether there is a call."""
+    """The connections of one kernel. `announce` reports one to the server, and returns whether there is a call."""
 
     def __init__(self, announce: Callable[[int], bool]) -> None:
         self._announce = announce

@@ -27,7 +27,7 @@ from antiphon.tools.untrusted_text import drop_markers
 Items = tuple[InputItem, ...]
 
 CACHE_BYTES = 64 * 1024 * 1024
-_MAX_LOGS = 20  # that are read for what models were told of code and searches
+_MAX_LOGS = 20  # that are read for what models received of code and searches
 
 _RUN_HERE = frozenset({CodeInterpreterCall, FileSearchCall, WebSearchCall})
 _items_decoder = msgspec.json.Decoder(list[InputItem])
@@ -62,7 +62,7 @@ class HistoryLoader:
         ]
 
     async def load_tool_outputs(self, tenant: str, items: Sequence[InputItem]) -> Mapping[str, ToolOutputContent]:
-        """Return what models were told of code and searches, by item id, where clients have not included the outputs.
+        """Return what models received of code and searches, by item id, where clients have not included the outputs.
 
         Only those of the latest responses are read; of others, models read the calls alone.
         """
