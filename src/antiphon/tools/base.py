@@ -16,6 +16,7 @@ from msgspec import Struct
 from antiphon.config import Config
 from antiphon.core.deltas import Delta, ServerItem, StartedItem, ToolOutputContent
 from antiphon.core.file_search import SearchHit, SearchRequest
+from antiphon.core.image_generation import ImageRequest, ImageResult, PartialImage
 from antiphon.core.skills import OfferedSkill
 from antiphon.egress import EgressClient
 from antiphon.protocol.types.items import InputItem, OutputItem
@@ -39,6 +40,19 @@ class SearchBackend(Protocol):
 
     async def search(self, tenant: str, request: SearchRequest) -> list[SearchHit]:
         """Return the best hits, best first."""
+
+
+class ImageBackend(Protocol):
+    """Makes and edits images. All methods raise AntiphonError, within a deadline."""
+
+    def check(self, request: ImageRequest, param: str) -> None:
+        """Raise a BadRequest that names the field below `param` which no image service can honour."""
+
+    def generate(self, tenant: str, request: ImageRequest) -> AsyncGenerator[PartialImage | ImageResult, None]:
+        """Yield previews where the service sends them, and the result last; closing it cancels the work.
+
+        Every image is within the limits of the server and of the type that its options name.
+        """
 
 
 class WrittenFile(Struct, frozen=True, kw_only=True):
@@ -105,6 +119,7 @@ class ToolServices(Struct, frozen=True, kw_only=True):
     egress: EgressClient
     search: SearchBackend | None = None  # None: there are no vector stores
     containers: CodeContainers | None = None  # None: code is not run on this server
+    images: ImageBackend | None = None  # None: no image service is configured
 
 
 class ModelToolCall(Struct, frozen=True, kw_only=True):
