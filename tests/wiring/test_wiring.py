@@ -4,6 +4,8 @@ Covers `wiring/app.py`, `wiring/components.py` and `wiring/serving.py`.
 """
 
 import ast
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -199,3 +201,14 @@ def _is_config(node: ast.expr) -> bool:
     """Whether the expression is a Config or one of its areas, by its name."""
     names = {"config", "_config", "settings", "_settings", *Config.__struct_fields__}
     return (getattr(node, "id", "") or getattr(node, "attr", "")) in names
+
+
+def test_packages_that_an_idle_server_does_not_use_are_not_loaded() -> None:
+    code = (
+        "import sys, antiphon.wiring as w; from antiphon.config import Config;"
+        "from antiphon.engines.fake import FakeEngine;"
+        "w.build_app(Config.from_settings(engine='fake', store='memory', keep_traces=3), FakeEngine());"
+        "print([name for name in sys.modules if 'opentelemetry' in name or name in ('requests', 'numpy')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150, check=True)
+    assert done.stdout.strip() == "[]"
