@@ -76,7 +76,8 @@ async def test_html_is_recognised_by_its_name_or_its_beginning(name: str, start:
 async def test_html_is_bounded_like_other_documents() -> None:
     assert "5 characters" in await expect_failure(b"<html>Too long", ExtractionBounds(characters=5))
     assert "no text" in await expect_failure(b"<html><script>x()</script>")
-    assert "cannot be read" in await expect_failure(b"<html><![unknown[ x ]]>")
+    # Python's parser rejects such a declaration until 3.11.13, and takes it for a comment later and where patched.
+    assert (await expect_failure(b"<html><![unknown[ x ]]>")).endswith(("cannot be read.", "may be images."))
     assert "within 0.01 seconds" in await expect_failure(b"<html>a", ExtractionBounds(seconds=0.01))
 
 
