@@ -81,8 +81,8 @@ async def test_html_is_bounded_like_other_documents() -> None:
     assert "within 0.01 seconds" in await expect_failure(b"<html>a", ExtractionBounds(seconds=0.01))
 
 
-async def test_markup_that_takes_quadratic_time_is_stopped() -> None:
-    assert "within 3 seconds" in await expect_failure(b"<html>" + b"<a " * 300_000, ExtractionBounds(seconds=3.0))
+async def test_markup_that_takes_long_is_stopped() -> None:
+    assert "within 1 seconds" in await expect_failure(b"<html>" + b"<br>" * 4_900_000, ExtractionBounds(seconds=1.0))
 
 
 async def test_an_office_document_is_read_in_the_child_process() -> None:
