@@ -238,10 +238,7 @@ def _message_parts(message: Json) -> list[Json]:
     content = message.get("content")
     pieces = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
     parts = [
-        {"type": "text", "content": piece["text"]}
-        if isinstance(piece, dict) and isinstance(piece.get("text"), str)
-        else {"type": piece.get("type", "part") if isinstance(piece, dict) else "part"}
-        for piece in pieces
+        {"type": "text", "content": piece["text"]} if "text" in piece else {"type": piece["type"]} for piece in pieces
     ]
     functions = [call.get("function", {}) for call in message.get("tool_calls") or ()]
     calls = [

@@ -16,6 +16,7 @@ from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.engines.factory import build_pool
 from antiphon.errors import EngineFailed, StartupError
 from antiphon.wiring import build_app
+from tests.api.anthropic_requests import PNG_BASE64
 from tests.api.app import ApiServer, run_api
 from tests.engines.http.stubs.chat_stub import run_stub
 from tests.support.asgi_client import JSON, call
@@ -200,6 +201,15 @@ async def test_content_is_traced_only_if_trace_content_is_on(collector: Collecto
         [output_message] = json.loads(attributes["gen_ai.output.messages"])
         assert input_message == {"role": "user", "parts": [{"type": "text", "content": CONTENT[0]}]}
         assert output_message["parts"] == [{"type": "text", "content": CONTENT[1]}]
+
+
+async def test_an_image_is_traced_as_its_type(collector: Collector) -> None:
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG_BASE64}"}
+    async with run_traced_api(collector, trace_content=True) as server:
+        await server.create(input=[{"role": "user", "content": [{"type": "input_text", "text": "What?"}, image]}])
+    attributes = collector.wait_for("chat fake")["chat fake"].attributes
+    [message] = json.loads(attributes["gen_ai.input.messages"])
+    assert message["parts"] == [{"type": "text", "content": "What?"}, {"type": "image_url"}]
 
 
 async def test_failures_are_marked_where_they_happened(collector: Collector) -> None:
