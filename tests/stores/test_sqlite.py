@@ -19,6 +19,7 @@ import pytest
 from antiphon.errors import StartupError, Unavailable
 from antiphon.stores import sqlite_connection, writer_thread
 from antiphon.stores.schema import load_migrations
+from antiphon.stores.sql.operation import Operation, Statement
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.stores.sqlite_file import back_up
 from tests.stores.rows import (
@@ -262,6 +263,18 @@ async def test_a_write_to_a_locked_file_fails_after_the_busy_timeout(
             other.execute("ROLLBACK")
         await store_response(store, clock)
         assert store.is_healthy()
+
+
+@pytest.mark.parametrize("write", [False, True])
+async def test_an_operation_that_fails_leaves_no_open_transaction(path: Path, clock: Clock, write: bool) -> None:
+    def select_from_missing() -> Operation[None]:
+        yield Statement("SELECT * FROM missing", ())
+
+    async with open_store(path, clock) as store:
+        with pytest.raises((Unavailable, apsw.SQLError)):
+            await store._run(select_from_missing, write=write)  # no operation of the store is wrong
+        name = await store_response(store, clock)
+        assert await store.get(TENANT, name)
 
 
 @pytest.mark.parametrize("closes", [False, True])

@@ -1,4 +1,4 @@
-"""Large rows in SQLite, which are inserted as zeroblobs and then filled.
+"""A connection to SQLite: its large rows, which are inserted as zeroblobs and then filled, and its write-ahead log.
 
 A table without rowids cannot be filled: it would keep the zeros, so it must be rejected.
 """
@@ -35,3 +35,14 @@ def test_a_large_row_is_written_once_and_an_existing_row_is_unchanged(tmp_path: 
 def test_a_table_without_rowids_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="rowids"):
         create_table(tmp_path / "kept.db", "WITHOUT ROWID").drive(insert_row())
+
+
+def test_the_log_is_truncated_when_no_other_connection_reads_it(tmp_path: Path) -> None:
+    connection, other = create_table(tmp_path / "kept.db"), apsw.Connection(str(tmp_path / "kept.db"))
+    connection.run("PRAGMA journal_mode = WAL")
+    other.execute("BEGIN; SELECT * FROM kept")
+    connection.drive(insert_row())
+    log = tmp_path / "kept.db-wal"
+    assert (connection.truncate_log(), log.stat().st_size > 0) == (False, True)
+    other.execute("COMMIT")
+    assert (connection.truncate_log(), log.stat().st_size) == (True, 0)

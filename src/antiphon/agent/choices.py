@@ -178,5 +178,4 @@ class ChoiceCollector:
     def _to_items(self, choice: int) -> list[Delta]:
         """Return the deltas of one choice. It always has a message, even an empty one, unless it was cut before."""
         is_cut, deltas = self.group.choices[choice].is_cut, self._deltas[choice]
-        is_empty = not is_cut and not any(type(delta) is Text for delta in deltas)
-        return [*deltas, *([Text("")] if is_empty else []), Break(cut=is_cut)]
+        return [*deltas, *([] if deltas or is_cut else [Text("")]), Break(cut=is_cut)]
