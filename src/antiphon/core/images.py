@@ -18,7 +18,7 @@ from antiphon.core.data_urls import UnreadableMedia
 _MAX_GIF_BLOCKS: Final = 300_000  # a GIF of 20 MB has about 80,000
 _MAX_CHUNKS: Final = 50_000  # for the other formats, whose pieces are larger
 _MAX_JPEG_SCANS: Final = 256  # of a progressive JPEG; a decoder traverses the image once per scan
-_HEAD_CHARS: Final = 64 * 1024  # a multiple of 4
+_HEAD_CHARS: Final = 16 * 1024  # a multiple of 4
 _MAX_INFLATED_BYTES: Final = 8 * 1024 * 1024  # decompressed texts and colour profiles of a PNG
 
 
