@@ -13,8 +13,8 @@ from msgspec import Struct
 
 Prefix = Literal[
     "resp", "msg", "rs", "fc", "ctc", "call", "ws", "fs", "ci", "ig", "mcp", "mcpl", "mcpr",
-    "conv", "req", "conn", "cmp", "item", "toolu", "steer", "sh", "sho", "lsh", "apc", "tsc", "key", "upload", "part",
-    "vs", "vsfb", "cntr", "cntr_auto", "cfile", "skill", "skillver",
+    "conv", "req", "conn", "cmp", "item", "toolu", "steer", "sh", "sho", "lsh", "apc", "tsc", "cu", "key", "upload",
+    "part", "vs", "vsfb", "cntr", "cntr_auto", "cfile", "skill", "skillver",
 ]  # fmt: skip
 
 _ID_DIGITS = 32

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import example, given
@@ -9,7 +10,10 @@ from hypothesis import strategies as st
 
 from antiphon.agent.tool_resolver import ToolCallResolver, UnservedCall
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ItemAdded, ReasoningDelta, Refusal, Text
+from antiphon.errors import InvalidCall
 from antiphon.protocol.types.items import ShellCall
+from antiphon.protocol.types.tools import ComputerUsePreviewTool
+from antiphon.render.tools.computer import make_computer_function
 from antiphon.render.tools.offered_tools import OfferedTool
 from tests.parsers.cuts import CUTS, split_at
 
@@ -47,6 +51,21 @@ def test_hyphens_and_case_are_ignored_if_only_one_tool_matches(name: str) -> Non
     assert [*ToolCallResolver(offers).resolve([CallStarted(0, name)])] == [CallStarted(0, "get-sum", "mcp", "srv")]
     offers["other__get_sum"] = OfferedTool("mcp", "get_sum", "other")
     assert [*ToolCallResolver(offers).resolve([CallStarted(0, "GET_SUM")])] == []
+
+
+@pytest.mark.shows("E1.3")
+def test_a_call_of_a_client_tool_is_checked_against_the_offered_schema_where_no_rules_apply() -> None:
+    tool = ComputerUsePreviewTool(display_width=640, display_height=480, environment="mac")
+    offer = OfferedTool("computer_use_preview", "computer", parameters=make_computer_function(tool).parameters)
+    for x, is_valid in ((639, True), (640, False)):
+        resolver = ToolCallResolver({"computer": offer})
+        call: list[Delta] = [
+            CallStarted(0, "computer"),
+            CallDelta(0, json.dumps({"type": "move", "x": x, "y": 0})),
+            CallDone(0),
+        ]
+        with nullcontext() if is_valid else pytest.raises(InvalidCall):
+            assert len(resolver.gather(resolver.resolve(call))) == 1
 
 
 def test_server_calls_are_gathered_and_those_that_need_approval_are_not_emitted() -> None:

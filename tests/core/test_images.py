@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.data_urls import UnreadableMedia
-from antiphon.core.images import ImageInfo, read_image_info
+from antiphon.core.images import ImageInfo, measure_data_url, read_image_info
 from drills.bombs.images import SIDE_DATA, make_expanding_png
 from tests.support.cpu import cpu_timer
-from tests.support.media_files import animated_webp, gif, huge_png, jpeg, png, png_chunk, webp
+from tests.support.media_files import animated_webp, encode_data_url, gif, huge_png, jpeg, png, png_chunk, webp
 
 APP0 = b"\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
 LOSSY = b"RIFF\x16\0\0\0WEBPVP8 \x0a\0\0\0\x10\0\0\x9d\x01\x2a\x80\x02\xe0\x01"
@@ -145,3 +145,12 @@ def test_reading_time_is_linear_in_the_size(piece: bytes) -> None:
                 read_image_info(body)
             took.append(spent.seconds)
         assert took[1] < max(0.25, took[0] * 12)
+
+
+@pytest.mark.parametrize("body", [png(40, 30), jpeg(40, 30), gif(40, 30), webp(40, 30)])
+@pytest.mark.shows("E1.2")
+def test_a_data_url_is_measured_by_its_head_or_else_as_a_whole(body: bytes) -> None:
+    profile = png_chunk(b"tEXt", b"a" * 100_000)
+    for image in (body, body + bytes(200_000), png(40, 30, profile)):
+        info = measure_data_url(encode_data_url(image))
+        assert (info.width, info.height) == (40, 30)

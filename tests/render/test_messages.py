@@ -292,7 +292,7 @@ PAIRS: list[tuple[list[Json], tuple[str, ...]]] = [
     ),
     (
         [
-            {"type": "computer_call", "call_id": "a", "action": {"type": "click", "x": 7, "y": 9}},
+            {"type": "computer_call", "call_id": "a", "action": {"type": "click", "button": "left", "x": 7, "y": 9}},
             {
                 "type": "computer_call_output", "call_id": "a",
                 "output": {"type": "computer_screenshot", "image_url": "data:image/png;base64,SHOT"},

@@ -6,7 +6,7 @@ not allowed. All other deltas pass unchanged.
 
 Calls that the server runs are gathered (`server_calls`) from the deltas that pass the output gate. Of these only code
 and the arguments of MCP calls are streamed, and not of calls that the client has to approve first. Calls of the
-client's own tools (a shell, a patch) are gathered too and emitted as one item when they are complete.
+client's own tools (a shell, a patch, a computer) are gathered too and emitted as one item when they are complete.
 """
 
 from collections.abc import Iterable, Mapping
@@ -145,7 +145,7 @@ class ToolCallResolver(Struct, eq=False):
             call.pieces.append(delta.text)
         call.is_complete = call.is_complete or completes
         if completes and call.offer.kind in CLIENT_KINDS:
-            return (ItemAdded(build_client_item(call.offer.kind, call.arguments)),)
+            return (ItemAdded(build_client_item(call.offer.kind, call.arguments, call.offer.parameters)),)
         # the arguments of other calls are not emitted piece by piece
         return (delta,) if call.offer.kind in _STREAMED_KINDS and not call.offer.approval else ()
 

@@ -24,7 +24,7 @@ COMMON_SETTINGS = frozenset({
     *("config", "host", "port", "workers", "api_key", "api_key_file", "allow_origin"),
     *("model", "engine", "engine_key", "served_model_name", "alias", "tool_call_parser", "reasoning_parser"),
     *("max_output_tokens", "context", "gpu_layers", "store", "store_ttl", "live"),
-    *("mcp_server", "web_search_url", "allow_egress", "log_level", "access_log"),
+    *("mcp_server", "web_search_url", "enable_computer_call", "allow_egress", "log_level", "access_log"),
 })  # fmt: skip
 
 

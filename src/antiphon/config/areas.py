@@ -417,6 +417,9 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
         "none: containers have no network",
     ] = ()
     code_seconds: Annotated[Seconds, "Seconds after which a call of code in a container is stopped."] = 120.0
+    enable_computer_call: Annotated[
+        bool, "Offer computer and computer_use_preview to models; the client runs their calls (see computer-use)."
+    ] = False
     wait_for_tool_outputs: Annotated[
         bool, "Let streamed and background responses wait for client tool outputs without being requested to."
     ] = False

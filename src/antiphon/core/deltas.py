@@ -25,7 +25,7 @@ CallKind = Literal["function", "custom", "mcp", "code_interpreter"]
 _HostedToolCall = it.WebSearchCall | it.FileSearchCall | it.CodeInterpreterCall | it.ImageGenerationCall
 ServerItem = it.McpCall | it.McpListTools | _HostedToolCall | it.ShellCallOutput | it.Compaction
 StartedItem = ServerItem | it.ShellCall
-ClientItem = it.ShellCall | it.LocalShellCall | it.ApplyPatchCall | it.ToolSearchCall
+ClientItem = it.ShellCall | it.LocalShellCall | it.ApplyPatchCall | it.ToolSearchCall | it.ComputerCall
 AddedItem = it.McpApprovalRequest | it.FunctionCallOutput | it.CustomToolCallOutput | ClientItem
 ToolOutputContent = str | list[InputText | InputImage]  # tool output as the model reads it
 

@@ -26,6 +26,7 @@ from antiphon.render import transcript
 from antiphon.render.content import AttachmentLookup, ContentRenderer, Features
 from antiphon.render.template.variables import build_template_variables
 from antiphon.render.tools.client_tools import SHELL
+from antiphon.render.tools.computer import OLD_SCREENSHOT, find_first_screenshot, show_screen_size
 from antiphon.render.tools.declarations import offer_tools
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools, no_hosted_tool
 from antiphon.render.tools.tool_choice import apply_tool_choice
@@ -62,6 +63,8 @@ def render_chat(
     variables = build_template_variables(request)
     renderer = _ItemRenderer(history, declared, request, features, attachments)
     messages, offered = renderer.render(request.instructions), chosen.offered
+    if renderer.screenshot:
+        offered = show_screen_size(offered, renderer.screenshot)
     note = _render_text_options(request.text, features)
     if note or not messages or messages[0]["role"] in _INSTRUCTION_ROLES:
         messages = _merge_instructions(messages, note)
@@ -139,6 +142,7 @@ class _ItemRenderer:
         self._render_content = ContentRenderer(features, attachments, request.tools).render
         self._transcript = transcript.Transcript(supports_tools="tools" in features)
         self._pending_reasoning: list[str] = []
+        self.screenshot = ""  # data URL of the latest one
         self.images_omitted = False  # a client tool returned an image that the model cannot see; a note replaced it
 
     # The following are computed when an item needs them: most histories have messages only.
@@ -154,6 +158,10 @@ class _ItemRenderer:
     @cached_property
     def _visible_images(self) -> VisibleImages:
         return VisibleImages(self._history.tool_outputs, accepts_images="input_image" in self._features)
+
+    @cached_property
+    def _first_screenshot(self) -> int:
+        return find_first_screenshot(self._history.items)
 
     @cached_property
     def _reasoning_start(self) -> int:
@@ -236,13 +244,18 @@ class _ItemRenderer:
         if isinstance(content, str):
             return content
         if isinstance(output, it.ComputerCallOutput):  # its output is a single part
-            return self._render_content(content, "", lambda part, field: self._history.param(index, f".output{field}"))
+            return OLD_SCREENSHOT if index < self._first_screenshot else self._render_screenshot(content, index)
         if "input_image" not in self._features and any(isinstance(part, InputImage) for part in content):
             self.images_omitted = True
             content = self._visible_images.replace_hidden(content)
         return self._render_content(
             content, "", lambda part, field: self._history.param(index, f".output[{part}]{field}")
         )
+
+    def _render_screenshot(self, parts: Sequence[MessagePart], index: int) -> transcript.Content:
+        content = self._render_content(parts, "", lambda part, field: self._history.param(index, f".output{field}"))
+        self.screenshot = content[0]["image_url"]["url"]  # type: ignore[index]  # an image is no text
+        return content
 
     def _add_approval_request(self, index: int, item: it.McpApprovalRequest) -> None:
         if (outcome := self._approvals.describe_outcome(item)) is not None:

@@ -47,14 +47,11 @@ def render_client_call(item: ToolCallItem, offered: OfferedTools, call_id: str) 
         case it.CustomToolCall():
             name = offered.find_name(item.name, item.namespace or None)
             return RenderedCall(item.call_id, name, _to_json({"input": item.input}))
-        case it.ShellCall() | it.LocalShellCall() | it.ApplyPatchCall() | it.ToolSearchCall():
+        case it.ShellCall() | it.LocalShellCall() | it.ApplyPatchCall() | it.ToolSearchCall() | it.ComputerCall():
             kind = str(item.__struct_config__.tag).removesuffix("_call")
             return RenderedCall(
                 item.call_id or call_id, offered.find_client_tool_name(kind), _to_json(client_call_arguments(item))
             )
-        case it.ComputerCall():
-            actions = item.action if item.actions is UNSET else {"actions": item.actions}
-            return RenderedCall(item.call_id, "computer", _to_json({} if actions is UNSET else actions))
         case it.Program():
             return RenderedCall(item.call_id, "program", _to_json({"code": item.code}))
         case _:

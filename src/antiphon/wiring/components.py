@@ -121,8 +121,10 @@ class ServerComponents:
         search = None if storage.disable_store else self.vector_search
         runner = self.code_runner if self.live_containers.is_enabled else None
         services = ToolServices(config=config, egress=self.egress, search=search, containers=runner)
-        approves_code = config.tools.code_require_approval == "always"
-        self.toolkit = Toolkit(mcp, built_in_tools(services), approvals, self.tool_outputs, approves_code, runner)
+        approves_code, has_computer = config.tools.code_require_approval == "always", config.tools.enable_computer_call
+        self.toolkit = Toolkit(
+            mcp, built_in_tools(services), approvals, self.tool_outputs, approves_code, runner, has_computer
+        )
         settings = _planner_settings(config, self.request_policy, self.observability.tracer_factory)
         planner = Planner(self.models, self.history, settings, attachments, self.keyring, self.toolkit)
         self.writer = ResponseWriter(store, live, config.storage, self.history.remember, self.rate_limits)

@@ -10,6 +10,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 from openai.types.responses import (
+    ComputerUsePreviewToolParam,
     FunctionToolParam,
     ResponseFormatTextJSONSchemaConfigParam,
     ResponseTextConfigParam,
@@ -206,6 +207,16 @@ def tool_field(name: str, value: Any, fate: Fate, **others: Fate) -> dict[str, R
     return {f"tools.{name}": Row([{**TOOL, name: value}], fate, {**refuses("tools"), **others}, {"tools": [TOOL]})}
 
 
+COMPUTER = {"type": "computer_use_preview", "display_width": 640, "display_height": 480, "environment": "mac"}
+NO_IMAGES = {"embedded": Refused("tools[0]"), **refuses("tools")}
+
+
+def computer_field(name: str, value: Any) -> dict[str, Row]:
+    """Return the row of a field of a computer, for which the model has to see."""
+    base = {"tools": [COMPUTER]}
+    return {f"tools.computer_use_preview.{name}": Row([{**COMPUTER, name: value}], Sent(), NO_IMAGES, base)}
+
+
 NESTED_ROWS: dict[str, Row] = {
     "reasoning.effort": ROWS["reasoning"],
     "reasoning.summary": Row({**LOW, "summary": "auto"}, SUMMARY, refuses("reasoning.effort"), {"reasoning": LOW}),
@@ -230,6 +241,11 @@ NESTED_ROWS: dict[str, Row] = {
     **tool_field("async", True, Ignored("tools.async")),
     **tool_field("defer_loading", True, Ignored("tools.defer_loading")),
     **tool_field("output_schema", SCHEMA, Ignored("tools.output_schema")),
+    "tools.computer": Row([{"type": "computer"}], Sent(), NO_IMAGES),
+    **computer_field("display_width", 800),
+    **computer_field("display_height", 600),
+    **computer_field("environment", "windows"),
+    "tool_choice.computer": Row({"type": "computer"}, Sent(), NO_IMAGES, {"tools": [COMPUTER]}),
 }
 
 
@@ -238,10 +254,11 @@ async def run_server(kind: EngineKind) -> AsyncIterator[tuple[ApiServer, Callabl
     """Run a server with an engine of a kind. Also returns a function that lists the last requests to the engine."""
     if kind != "http":
         engine = FakeEngine(FakeSettings(level="text")) if kind == "embedded" else MinimalEngine()
-        async with run_api(engine=engine) as server:
+        async with run_api(engine=engine, enable_computer_call=True) as server:
             yield server, lambda: [*engine.seen]
         return
-    async with run_stub("vllm") as stub, open_app(stub.url, shed=SheddingSettings(lag=0.0)) as app:
+    settings: Json = {"shed": SheddingSettings(lag=0.0), "enable_computer_call": True}
+    async with run_stub("vllm") as stub, open_app(stub.url, **settings) as app:
         yield ApiServer(app, stub.engine), lambda: stub.chat_bodies
 
 
@@ -337,6 +354,7 @@ def test_every_request_field_has_a_row() -> None:
         ("text", ResponseTextConfigParam),
         ("text.format", ResponseFormatTextJSONSchemaConfigParam),
         ("tools", FunctionToolParam),
+        ("tools.computer_use_preview", ComputerUsePreviewToolParam),
     ],
 )
 def test_every_nested_field_of_the_openai_package_has_a_row(prefix: str, kind: type) -> None:

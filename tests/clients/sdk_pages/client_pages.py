@@ -28,10 +28,10 @@ def extract_block(page: str, language: str, containing: str = "", *, port: int =
     return matching[0]
 
 
-def run_program(page: str, port: int, folder: Path) -> str:
+def run_program(page: str, port: int, folder: Path, *arguments: str) -> str:
     """Run the Python blocks of a page with the packages of the tests, as one program; return its output."""
     script = "\n".join(extract_blocks(page, "python", port=port))
-    command = [sys.executable, "-c", script]
+    command = [sys.executable, "-c", script, *arguments]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.sdk_pages.client_pages import run_program
-from tests.support.server_process import ServerProcess
+from antiphon.core.images import read_image_info
+from tests.clients.sdk_pages.client_pages import extract_block, run_program
+from tests.support.server_process import ServerProcess, run_server
 
 DOCUMENTS = {
     "office/handbook.md": "The office is open from nine to five.",
@@ -32,3 +33,20 @@ def test_the_program_that_asks_documents_prints_answers_with_their_sources(
         assert "handbook" not in answer
     assert "[handbook.md]" in third
     assert "【" not in output
+
+
+@pytest.mark.needs("chromium")
+@pytest.mark.shows("E1.1", "E1.2", "H1.3")
+def test_the_program_that_uses_a_browser_fills_in_the_form(tmp_path: Path) -> None:
+    page = "../cookbook/browser-loop.md"
+    for name, language in (("form.html", "html"), ("browse.toml", "toml")):
+        (tmp_path / name).write_text(extract_block(page, language))
+    with run_server(
+        "--engine", "fake", "--fake-script", str(tmp_path / "browse.toml"), "--enable-computer-call"
+    ) as server:
+        output = run_program(page, server.port, tmp_path, "--no-sandbox", "--disable-background-networking")
+    assert output.count("action:") == 7  # a screenshot, five actions, and the screenshot after them
+    assert "answer: The page shows that an otter is ordered." in output
+    assert "title: Ordered: an otteR" in output
+    image = read_image_info((tmp_path / "last.png").read_bytes())
+    assert (image.width, image.height) == (1024, 768)

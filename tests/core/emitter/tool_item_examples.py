@@ -11,6 +11,7 @@ from antiphon.protocol.types.items import (
     CodeInterpreterCall,
     CodeLogs,
     Compaction,
+    ComputerCall,
     CustomToolCallOutput,
     DeleteFile,
     ExitOutcome,
@@ -39,7 +40,7 @@ from antiphon.protocol.types.items import (
     UpdateFile,
     WebSearchCall,
 )
-from antiphon.protocol.types.parts import InputImage, InputText
+from antiphon.protocol.types.parts import ClickAction, DragAction, InputImage, InputText, ScreenPoint, WaitAction
 from antiphon.protocol.types.tools import ContainerReference, LocalEnvironment
 
 _TOOL = McpListedTool(name="t", input_schema={"type": "object"}, annotations={"readOnlyHint": True})
@@ -130,6 +131,13 @@ CLIENT_ITEMS: tuple[ClientItem, ...] = (
     ApplyPatchCall(call_id="", status="completed", operation=UpdateFile(path="a.py", diff="@@\n-a\n+b")),
     ApplyPatchCall(call_id="", status="completed", operation=DeleteFile(path="a.py")),
     ToolSearchCall(call_id="", status="completed", execution="client", arguments={"query": "maps"}),
+    ComputerCall(
+        call_id="", status="completed", actions=[ClickAction(button="left", x=1, y=2, keys=["CTRL"]), WaitAction()]
+    ),
+    ComputerCall(
+        call_id="", status="completed", action=DragAction(path=[ScreenPoint(x=1, y=2), ScreenPoint(x=3, y=4)])
+    ),
+    ComputerCall(call_id="", status="incomplete"),
 )
 
 

@@ -7,8 +7,6 @@ from msgspec import Struct
 
 # Fields that are free-form in our types and typed further by OpenAI.
 _FIXED_VALUES: dict[tuple[str, str], Any] = {
-    ("ComputerCall", "action"): {"type": "screenshot"},
-    ("ComputerCall", "actions"): [{"type": "wait"}],
     ("ImageGenerationCall", "error"): {"type": "image_error", "message": "no", "code": "x", "param": None},
     ("ImageGenerationCall", "svg_usage"): {
         "input_tokens": 1, "model": "m", "output_tokens": 1, "reasoning_tokens": 0, "total_tokens": 2,

@@ -1,12 +1,15 @@
 """`truncation: auto` on engines that do not report the size of their context, or cannot count the tokens of a chat."""
 
 import json
+import tracemalloc
 from base64 import b64encode
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from antiphon.core.prompt import ChatPrompt
+from antiphon.service.prompting.prepared_request import estimate_tokens, measure_bytes
 from antiphon.transport.middleware.app import App
 from tests.engines.http.stubs.chat_stub import EngineStub, run_stub
 from tests.engines.http.stubs.dialects import DIALECTS
@@ -120,3 +123,17 @@ async def test_a_configured_context_size_lowers_the_reported_one() -> None:
         assert (refused.status, refused.error["code"]) == (400, "context_length_exceeded")
     async with run_stub("vllm") as stub, open_engine(stub.url, context=100_000) as engine:
         assert (await engine.capabilities("m")).context == 32_768
+
+
+@pytest.mark.shows("E1.2")
+def test_images_are_counted_without_a_copy_of_their_data() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 8_000_000, "detail": "auto"}}
+    content = [{"type": "text", "text": "What is this?"}, image]
+    plain, seeing = (ChatPrompt(messages=({"role": "user", "content": parts},)) for parts in (content[:1], content))
+    tracemalloc.start()
+    try:
+        assert measure_bytes(seeing) > 8_000_000
+        assert 1000 < estimate_tokens(seeing) - estimate_tokens(plain) < 1100
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()

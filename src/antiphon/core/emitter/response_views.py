@@ -55,6 +55,7 @@ _OUTPUT_TYPES: Final = {
     it.LocalShellCall: "local_shell_call_output",
     it.ApplyPatchCall: "apply_patch_call_output",
     it.ToolSearchCall: "tool_search_output",
+    it.ComputerCall: "computer_call_output",
 }
 
 

@@ -6,6 +6,7 @@ when complete, because only then is it known that the call is of this kind and v
 
     shell_call                                            added → [command added → delta → done]* → done
     local_shell_call, apply_patch_call, tool_search_call  added → done
+    computer_call                                         added → done
 """
 
 from collections.abc import Iterator, Sequence

@@ -13,10 +13,11 @@ from msgspec import UNSET, Struct, UnsetType
 from antiphon.core.deltas import ClientItem, ToolOutputContent
 from antiphon.core.history.compaction import is_directive, restore_compaction
 from antiphon.errors import InvalidValue, MissingParameter
+from antiphon.ids import quote_id
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.items import InputItem, ItemReference, Message
 
-ToolCallItem = it.FunctionCall | it.CustomToolCall | it.ComputerCall | it.Program | ClientItem
+ToolCallItem = it.FunctionCall | it.CustomToolCall | it.Program | ClientItem
 _ShellOutput = it.LocalShellCallOutput | it.ShellCallOutput | it.ApplyPatchCallOutput | it.ComputerCallOutput
 ToolOutputItem = it.FunctionCallOutput | it.CustomToolCallOutput | it.ToolSearchOutput | it.ProgramOutput | _ShellOutput
 
@@ -155,7 +156,7 @@ def _is_protected(item: InputItem) -> bool:
 
 
 def _check_pairs(history: History) -> None:
-    """Check that ids are unique and every output has its call.
+    """Check that ids are unique, every output has its call, and safety checks of a computer are acknowledged.
 
     After an item reference, missing calls are not an error: the check runs again when references are resolved.
     """
@@ -163,6 +164,7 @@ def _check_pairs(history: History) -> None:
     answered: set[str] = set()
     requests: set[str] = set()  # approval requests; outputs do not answer them
     resolved = True
+    pending: dict[str, set[str]] = {}  # safety checks by the ids of their calls
     for index, item in enumerate(history.items):
         if type(item) is Message:
             continue
@@ -172,8 +174,21 @@ def _check_pairs(history: History) -> None:
             if ids[0] in seen:
                 raise InvalidValue(f"The {field} {ids[0]!r} is used twice.", param=history.param(index, f".{field}"))
             seen.update(ids)
+            if type(item) is it.ComputerCall:
+                pending[item.call_id] = {check.id for check in item.pending_safety_checks}
         elif is_output(item):
             answered.add(_check_output(history, index, calls if resolved else None, answered))
+            if type(item) is it.ComputerCallOutput and item.call_id in pending:
+                _check_acknowledged(item, pending[item.call_id], history.param(index, ".acknowledged_safety_checks"))
+
+
+def _check_acknowledged(item: it.ComputerCallOutput, pending: set[str], param: str) -> None:
+    """Require that the client acknowledges exactly the safety checks of its call."""
+    acknowledged = {check.id for check in item.acknowledged_safety_checks or ()}
+    if missing := sorted(pending - acknowledged):
+        raise MissingParameter(f"The safety check {quote_id(missing[0])} must be acknowledged.", param=param)
+    if unknown := sorted(acknowledged - pending):
+        raise InvalidValue(f"The call has no safety check {quote_id(unknown[0])}.", param=param)
 
 
 def _check_output(history: History, index: int, calls: set[str] | None, answered: set[str]) -> str:

@@ -67,6 +67,9 @@ def normalise_item(item: Any) -> None:
         item["error"] = {"type": "mcp_tool_execution_error", "content": item["error"]}
     elif kind == "mcp_list_tools":
         _drop_nulls_in(item.get("tools"))
+    elif kind == "computer_call":
+        _drop_nulls_in([item.get("action")])
+        _drop_nulls_in(item.get("actions"))
     elif kind == "computer_call_output":
         _drop_nulls_in([item.get("output")])
 

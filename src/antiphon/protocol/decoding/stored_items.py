@@ -32,6 +32,7 @@ PREFIXES: dict[type, Prefix] = {
     it.LocalShellCall: "lsh",
     it.ApplyPatchCall: "apc",
     it.ToolSearchCall: "tsc",
+    it.ComputerCall: "cu",
 }  # all others: "item"
 
 

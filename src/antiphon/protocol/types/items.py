@@ -190,8 +190,8 @@ class SafetyCheck(Struct, kw_only=True):
 class ComputerCall(Item, tag="computer_call", kw_only=True):
     call_id: str
     status: Status | UnsetType = UNSET
-    action: Json | UnsetType = UNSET
-    actions: list[Json] | UnsetType = UNSET
+    action: pt.ComputerAction | UnsetType = UNSET  # of computer_use_preview
+    actions: list[pt.ComputerAction] | UnsetType = UNSET  # of computer
     pending_safety_checks: list[SafetyCheck] = field(default_factory=list)
 
 

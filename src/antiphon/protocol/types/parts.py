@@ -134,6 +134,55 @@ class Screenshot(Tagged, tag="computer_screenshot", kw_only=True):
     detail: Literal["low", "high", "auto", "original"] | UnsetType = UNSET
 
 
+class ScreenPoint(Struct, kw_only=True):
+    x: Int64
+    y: Int64
+
+
+class PointerAction(Tagged, kw_only=True):
+    """An action of the mouse at a point; the keys are held meanwhile."""
+
+    x: Int64
+    y: Int64
+    keys: list[str] | UnsetType = UNSET
+
+
+class ClickAction(PointerAction, tag="click", kw_only=True):
+    button: Literal["left", "right", "wheel", "back", "forward"]
+
+
+class DoubleClickAction(PointerAction, tag="double_click", kw_only=True): ...
+
+
+class MoveAction(PointerAction, tag="move", kw_only=True): ...
+
+
+class ScrollAction(PointerAction, tag="scroll", kw_only=True):
+    scroll_x: Int64
+    scroll_y: Int64
+
+
+class DragAction(Tagged, tag="drag", kw_only=True):
+    path: list[ScreenPoint]
+    keys: list[str] | UnsetType = UNSET
+
+
+class KeypressAction(Tagged, tag="keypress", kw_only=True):
+    keys: list[str]
+
+
+class TypeAction(Tagged, tag="type", kw_only=True):
+    text: str
+
+
+class ScreenshotAction(Tagged, tag="screenshot", kw_only=True): ...
+
+
+class WaitAction(Tagged, tag="wait", kw_only=True): ...
+
+
+_MouseAction = ClickAction | DoubleClickAction | DragAction | MoveAction | ScrollAction
+ComputerAction = _MouseAction | KeypressAction | TypeAction | ScreenshotAction | WaitAction
 MessagePart = InputText | InputImage | InputFile | InputAudio | OutputText | RefusalPart | PlainText | Screenshot
 ToolOutputPart = InputText | InputImage | InputFile
 StreamedPart = OutputText | RefusalPart | ReasoningText  # parts of content_part events

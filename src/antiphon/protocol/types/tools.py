@@ -255,12 +255,15 @@ class ImageGenerationTool(Tagged, tag="image_generation", kw_only=True):
     svg: Json | UnsetType = UNSET
 
 
+ScreenSide = Annotated[int, Meta(ge=1, le=65_536)]
+
+
 class ComputerTool(Tagged, tag="computer", kw_only=True): ...
 
 
 class ComputerUsePreviewTool(Tagged, tag="computer_use_preview", kw_only=True):
-    display_width: Int64
-    display_height: Int64
+    display_width: ScreenSide
+    display_height: ScreenSide
     environment: Literal["windows", "mac", "linux", "ubuntu", "browser"]
 
 

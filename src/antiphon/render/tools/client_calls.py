@@ -7,6 +7,7 @@ lines of a new file without their "+" markers get them.
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -20,16 +21,17 @@ from antiphon.protocol.schemas.schema_check import find_violation
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.tools import LocalEnvironment
 from antiphon.render.tools.client_tools import APPLY_PATCH, LOCAL_SHELL, SHELL, TOOL_SEARCH, accepted_schema
+from antiphon.render.tools.computer import COMPUTER_KINDS, build_computer_call, computer_call_arguments
 
 _SHELLS: Final = frozenset({"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash"})
 _SHELL_FLAGS: Final = frozenset({"-c", "-lc"})
-_EMPTY_ARGUMENTS: Final[Mapping[str, Json]] = {SHELL: {"commands": []}, LOCAL_SHELL: {"command": []}, TOOL_SEARCH: {}}
+_EMPTY_ARGUMENTS: Final[Mapping[str, Json]] = {SHELL: {"commands": []}, LOCAL_SHELL: {"command": []}}
 
 
-def build_client_item(kind: str, arguments: str) -> ClientItem:
-    """Build the item of a valid call. Its ids are set later."""
+def build_client_item(kind: str, arguments: str, parameters: Json | None = None) -> ClientItem:
+    """Build the item of a valid call. Its ids are set later. `parameters`: the schema that the model was offered."""
     decoded = parse_object(arguments)
-    if decoded is None or find_violation(accepted_schema(kind, {}) or {}, decoded):
+    if decoded is None or find_violation(accepted_schema(kind, parameters or {}) or {}, decoded):
         raise InvalidCall(f"The model called {kind} with invalid arguments.")  # the arguments were not checked before
     return _BUILDERS[kind](decoded, "completed")
 
@@ -43,7 +45,7 @@ def build_truncated_item(kind: str, arguments: str) -> ClientItem | None:
         return None
     decoded = parse_truncated_object(arguments) or {}
     schema = accepted_schema(kind, {}) or {}
-    return _BUILDERS[kind](_EMPTY_ARGUMENTS[kind] if find_violation(schema, decoded) else decoded, "incomplete")
+    return _BUILDERS[kind](_EMPTY_ARGUMENTS.get(kind, {}) if find_violation(schema, decoded) else decoded, "incomplete")
 
 
 def normalise_shell_arguments(arguments: str) -> str:
@@ -68,6 +70,8 @@ def client_call_arguments(item: ClientItem) -> Json:
             return {"type": operation.__struct_config__.tag, "path": operation.path, "diff": diff}
         case it.ToolSearchCall(arguments=arguments):
             return arguments if isinstance(arguments, dict) else {"query": arguments}
+        case it.ComputerCall():
+            return computer_call_arguments(item)
         case _:
             assert_never(item)
 
@@ -116,6 +120,7 @@ _BUILDERS: Final[Mapping[str, Callable[[Json, it.Status], ClientItem]]] = {
     LOCAL_SHELL: _build_local_shell_call,
     APPLY_PATCH: _build_apply_patch_call,
     TOOL_SEARCH: _build_tool_search_call,
+    **{kind: partial(build_computer_call, kind) for kind in COMPUTER_KINDS},
 }
 
 

@@ -5,6 +5,7 @@
     local_shell                                   local_shell    local_shell_call
     apply_patch                                   apply_patch    apply_patch_call
     tool_search with execution "client"           tool_search    tool_search_call
+    computer, computer_use_preview                computer       computer_call (render/tools/computer.py)
 
 A call is validated against `accepted_schema`: the offered schema plus common deviations of models. Every valid call can
 be converted to an item.
@@ -18,9 +19,10 @@ from msgspec import UNSET
 from antiphon.core.prompt import Json
 from antiphon.core.skills import OfferedSkill, describe_skills
 from antiphon.protocol.types import tools as wire
+from antiphon.render.tools.computer import COMPUTER_KINDS, accepted_computer_schema
 
 SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH = "shell", "local_shell", "apply_patch", "tool_search"
-CLIENT_KINDS: Final = frozenset({SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH})
+CLIENT_KINDS: Final = frozenset({SHELL, LOCAL_SHELL, APPLY_PATCH, TOOL_SEARCH}) | COMPUTER_KINDS
 HOSTED_SHELL: Final = "hosted_shell"  # the kind of a shell in a container, which the server runs
 CONTAINER_EXEC: Final = "container.exec"  # name of the shell in gpt-oss
 
@@ -164,6 +166,8 @@ def accepted_schema(kind: str, parameters: Json) -> Json | None:
     """Return the schema that a call of this kind must match; None if the kind is not a client tool."""
     if kind not in CLIENT_KINDS:
         return None
+    if kind in COMPUTER_KINDS:
+        return accepted_computer_schema(kind, parameters)
     return _ACCEPTED_SCHEMAS.get(kind, parameters)
 
 

@@ -273,9 +273,15 @@ def _to_offered_tool(offered_as: str, declaration: _ToolDeclaration) -> OfferedT
     tool = declaration.tool
     grammar = tool.format if isinstance(tool, wire.CustomTool) and isinstance(tool.format, wire.GrammarInput) else None
     # client tools and shells have no name of their own in the API
-    name = offered_as if declaration.kind in CLIENT_KINDS or declaration.kind == HOSTED_SHELL else tool.name
+    is_client_tool = declaration.kind in CLIENT_KINDS
     return OfferedTool(
-        declaration.kind, name, declaration.namespace, grammar, declaration.approval, declaration.recipient
+        declaration.kind,
+        offered_as if is_client_tool or declaration.kind == HOSTED_SHELL else tool.name,
+        declaration.namespace,
+        grammar,
+        declaration.approval,
+        declaration.recipient,
+        tool.parameters if is_client_tool and isinstance(tool, wire.FunctionTool) else None,
     )
 
 

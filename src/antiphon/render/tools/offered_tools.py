@@ -29,10 +29,11 @@ class OfferedTool(Struct, frozen=True):
     grammar: GrammarInput | None = None  # of a custom tool's input
     approval: bool = False  # the client must approve each call
     recipient: str = ""  # name in gpt-oss, if it was trained with the tool: browser.search
+    parameters: Json | None = None  # of a client tool: the schema that the model is offered
 
 
 class HostedTool(Struct, frozen=True, kw_only=True):
-    """A declared tool that the server runs, if the operator has set it up."""
+    """A declared tool that is offered if the operator has set it up: the server runs it, or the client a computer."""
 
     kind: str
     functions: tuple[FunctionTool, ...] = ()
@@ -88,8 +89,8 @@ def no_hosted_tool(tool: Tool) -> HostedTool | None:
 
 
 def reserved_namespace(kind: str) -> str:
-    """Return a namespace that no client can declare."""
-    return f"{kind}\0"
+    """Return a namespace that no client can declare. Both computer tools have the same: a request has one of them."""
+    return f"{kind.removesuffix('_use_preview')}\0"
 
 
 def make_offered_name(name: str, namespace: str | None, taken: Iterable[str]) -> str:

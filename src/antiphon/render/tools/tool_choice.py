@@ -144,4 +144,5 @@ def _is_match(offered_name: str, offer: OfferedTool, kind: str, name: object, se
 
 def _tool_family(tag: str) -> str:
     """Map dated and preview names of one tool, and the kinds of shells, to one kind."""
-    return "web_search" if tag.startswith("web_search") else tag.removeprefix("hosted_")
+    families = [family for family in ("web_search", "computer") if tag.startswith(family)]
+    return families[0] if families else tag.removeprefix("hosted_")

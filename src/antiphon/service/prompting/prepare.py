@@ -27,6 +27,7 @@ from antiphon.protocol.types.items import Compaction, InputItem
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.content import AttachmentLookup
 from antiphon.render.messages import RenderedChat, render_chat, show_skills
+from antiphon.render.tools.computer import COMPUTER_KINDS, ComputerDeclaration
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools
 from antiphon.service.keyring import Keyring
 from antiphon.service.model_io.adapter import ModelAdapter, OutputSpec
@@ -163,6 +164,18 @@ class _PromptFitter(Struct, eq=False):
             reason = self.target.capabilities.unsupported_reasons.get("tools", "")
             sentence = f"'tools' are not supported by this model on the {self.target.served.engine.name} engine."
             raise UnsupportedParameter(f"{sentence} {reason}".rstrip(), param="tools")
+
+        if "input_image" not in self.adapter.honours and any(
+            offer.kind in COMPUTER_KINDS for offer in offered.offers.values()
+        ):
+            self._reject_computer()
+
+    def _reject_computer(self) -> None:
+        """Reject a computer for a model that could not see its screenshots."""
+        reason = self.target.capabilities.unsupported_reasons.get("input_image", "The model does not accept images.")
+        declared = [n for n, tool in enumerate(self.request.tools) if isinstance(tool, ComputerDeclaration)]
+        param = f"tools[{declared[0]}]" if declared else "tools"
+        raise UnsupportedParameter(f"A computer needs a model that sees its screenshots. {reason}", param=param)
 
     def _reject_unserved_tools(self, setup_hints: Mapping[str, str]) -> None:
         """Reject declared tools that this server does not run.

@@ -5,7 +5,6 @@ Tokens are counted by the engine, or estimated as one token per four bytes of te
 token is requested, since no engine accepts zero, and discarded.
 """
 
-import re
 from collections.abc import Sequence
 from itertools import chain
 
@@ -28,7 +27,6 @@ from antiphon.service.model_io.served_model import ServedModel
 _BYTES_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4
 _TOKENS_PER_IMAGE = 1024
-_IMAGE = re.compile(rb'"url":"data:[^"]*"')
 _PLACEHOLDER_MESSAGE = Message(role="user", content=[InputText(text="Hello.")])
 
 
@@ -96,7 +94,8 @@ def measure_bytes(prompt: Prompt) -> int:
     """Return the size in bytes, an upper bound of the tokens."""
     match prompt:
         case ChatPrompt():
-            return len(msgspec.json.encode(prompt))
+            messages, images = _take_images(prompt.messages)
+            return len(msgspec.json.encode(replace(prompt, messages=messages))) + sum(map(len, images))
         case TextPrompt(segments=segments):
             return sum([len(segment.text.encode("utf-8", "surrogatepass")) for segment in segments])
         case TokenPrompt(tokens=tokens):
@@ -116,10 +115,29 @@ def estimate_tokens(prompt: Prompt) -> int:
 
 def flatten_chat(prompt: ChatPrompt) -> tuple[bytes, int]:
     """Return the texts of a chat as JSON, and an estimate of its other tokens: the template's and those of images."""
-    texts = [[*message.values()] for message in prompt.messages]
+    messages, images = _take_images(prompt.messages)
+    texts = [[*message.values()] for message in messages]
     encoded = b"".join(map(msgspec.json.encode, [*texts, prompt.tools] if prompt.tools else texts))
-    text, images = _IMAGE.subn(b"", encoded)
-    return text, _TOKENS_PER_MESSAGE * len(texts) + _TOKENS_PER_IMAGE * images
+    return encoded, _TOKENS_PER_MESSAGE * len(texts) + _TOKENS_PER_IMAGE * len(images)
+
+
+def _take_images(messages: Sequence[Json]) -> tuple[tuple[Json, ...], list[str]]:
+    """Separate the data URLs from the messages: they may have megabytes, which need not be encoded to be counted."""
+    images: list[str] = []
+
+    def take(part: Json) -> Json:
+        if part.get("type") != "image_url":
+            return part
+        images.append(part["image_url"]["url"])
+        return {"type": "image_url"}
+
+    contents = [message.get("content") for message in messages]
+    if not any(isinstance(content, list) for content in contents):
+        return (*messages,), images
+    pairs = zip(messages, contents, strict=True)
+    return tuple(
+        [{**one, "content": [*map(take, parts)]} if isinstance(parts, list) else one for one, parts in pairs]
+    ), images
 
 
 def _add_effort(generation: GenerationRequest) -> Prompt:

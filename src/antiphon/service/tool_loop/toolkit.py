@@ -25,6 +25,7 @@ from antiphon.protocol.types.tools import (
     ShellTool,
 )
 from antiphon.protocol.types.tools import Tool as Declaration
+from antiphon.render.tools.computer import ENABLE_HINT, ComputerDeclaration, make_computer_function
 from antiphon.render.tools.offered_tools import HostedTool
 from antiphon.service.tool_loop.approvals import Approvals
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
@@ -47,8 +48,9 @@ class Toolkit:
         outputs: ToolOutputs | None = None,
         approves_code: bool = False,
         containers: CodeContainers | None = None,
+        has_computer: bool = False,
     ) -> None:
-        """`approves_code`: the client must approve calls that run code."""
+        """`approves_code`: the client must approve calls that run code. `has_computer`: clients may provide one."""
         self.mcp = mcp
         self.built_in = tuple(built_in)
         self._configured = tuple(tool for tool in built_in if not tool.missing)
@@ -56,9 +58,13 @@ class Toolkit:
         self.outputs = outputs
         self._approves_code = approves_code
         self._containers = containers
+        self.computer_hint = "" if has_computer else ENABLE_HINT
 
     def find_hosted(self, declaration: Declaration) -> HostedTool | None:
         """Return the built-in tool for this declaration and the functions that it offers to the model."""
+        if isinstance(declaration, ComputerDeclaration):
+            kind, hint = str(declaration.__struct_config__.tag), self.computer_hint
+            return HostedTool(kind=kind, functions=(make_computer_function(declaration),), setup_hint=hint)
         tool = self.find_built_in(declaration)
         if tool is None:
             served = self.find_tool_server(declaration)

@@ -1,5 +1,5 @@
 """GET /v1/capabilities: the request fields that each model honours, the reasons why it lacks others, and the tools that
-the server runs itself.
+the server runs itself or offers for its clients.
 """
 
 from typing import Literal
@@ -72,7 +72,7 @@ class Failing(Struct, frozen=True, kw_only=True):
 
 
 class Hosted(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool that the server runs itself."""
+    """A tool that the server runs itself, or that an operator has to enable for clients: the computer."""
 
     type: str
     ready: bool
@@ -112,7 +112,8 @@ class CapabilitiesEndpoint:
 
 def _list_hosted_tools(toolkit: Toolkit) -> list[Hosted]:
     mcp = [] if toolkit.mcp is None else [Hosted(type="mcp", ready=True, servers=toolkit.mcp.labels)]
-    return mcp + [_describe_tool(tool) for tool in toolkit.built_in]
+    hint = toolkit.computer_hint
+    return [*mcp, *map(_describe_tool, toolkit.built_in), Hosted(type="computer", ready=not hint, missing=hint)]
 
 
 def _describe_tool(tool: BuiltInTool) -> Hosted:
