@@ -14,6 +14,7 @@ from antiphon.protocol.types.parts import Tagged
 from antiphon.protocol.types.response import Judgement, Modality, ModerationResult
 
 MAX_INPUTS: Final = 128
+MODALITIES: Final[tuple[Modality, ...]] = ("text", "image")
 # OpenAI's categories, and whether they apply to images as well as to texts
 CATEGORIES: Final[dict[str, bool]] = {
     "harassment": False,
@@ -84,19 +85,19 @@ def list_inputs(request: CreateModeration) -> list[ModerationInput]:
     return [parts] if parts else [entry for entry in request.input if isinstance(entry, str)]
 
 
-def make_judgement(scores: dict[str, float], flags: dict[str, bool], modalities: frozenset[Modality]) -> Judgement:
-    """Complete the scores and flags of a model: categories that do not apply to the input, or that it lacks, are 0."""
-    applied: dict[str, list[Modality]] = {
-        name: [one for one in ("text", "image") if one in modalities and (one == "text" or sees_images)]
-        for name, sees_images in CATEGORIES.items()
-    }
-    category_scores = {name: scores.get(name, 0.0) if kinds else 0.0 for name, kinds in applied.items()}
-    categories = {name: flags.get(name, False) if kinds else False for name, kinds in applied.items()}
+def make_judgement(
+    scores: dict[str, float], flags: dict[str, bool], modalities: frozenset[Modality], flagged: bool = False
+) -> Judgement:
+    """Complete the scores and flags of a model; categories that it lacks are 0. `flagged`: by another category."""
+    categories = {name: flags.get(name, False) for name in CATEGORIES}
     return Judgement(
-        flagged=any(categories.values()),
+        flagged=flagged or any(categories.values()),
         categories=categories,
-        category_scores=category_scores,
-        category_applied_input_types=applied,
+        category_scores={name: scores.get(name, 0.0) for name in CATEGORIES},
+        category_applied_input_types={
+            name: [one for one in MODALITIES if one in modalities and (one == "text" or sees_images)]
+            for name, sees_images in CATEGORIES.items()
+        },
     )
 
 

@@ -82,6 +82,7 @@ _SENT: Final = frozenset(
 
 
 class _Classified(Struct):
+    flagged: bool
     categories: dict[str, bool]
     category_scores: dict[str, float]
 
@@ -150,50 +151,34 @@ class Moderator(Struct, frozen=True, eq=False):
         self, tenant: str, inputs: Sequence[ModerationInput], param: str
     ) -> Sequence[ModerationInput]:
         """Fetch and check images, as those of a prompt: the engine gets data, never a URL to fetch."""
-        if all(isinstance(each, str) for each in inputs):
-            return inputs
         lookup = AttachmentLookup()
-
-        def resolve(part: ModerationText | ModerationImage, index: int) -> ModerationText | ModerationImage:
-            if isinstance(part, ModerationText):
-                return part
-            url = lookup.resolve(ImageAttachment(part.image_url.url), f"{param}[{index}].image_url.url")
-            return ModerationImage(image_url=ModeratedUrl(url=url))
-
-        for _ in range(2):  # the first time all images are missing
-            resolved = [
-                each if isinstance(each, str) else [resolve(part, index) for index, part in enumerate(each)]
-                for each in inputs
-            ]
-            if lookup.missing:
-                await self._load(tenant, lookup)
-        return resolved
+        for each in inputs:
+            for index, part in enumerate(each):
+                if isinstance(part, ModerationImage):
+                    lookup.resolve(ImageAttachment(part.image_url.url), f"{param}[{index}].image_url.url")
+        if not lookup.missing:
+            return inputs
+        await self._load(tenant, lookup)
+        return [each if isinstance(each, str) else [_show_image(part, lookup) for part in each] for each in inputs]
 
     async def _classify(self, tenant: str, inputs: Sequence[ModerationInput]) -> list[Judgement]:
-        """Send all texts in one request, and each list of parts in one of its own, as OpenAI's API requires."""
-        texts = [each for each in inputs if isinstance(each, str)]
-        judged_texts = iter(await self._relay_inputs(tenant, texts, texts) if texts else ())
-        judged = []
-        for each in inputs:
-            judged.append(
-                next(judged_texts) if isinstance(each, str) else (await self._relay_inputs(tenant, each, [each]))[0]
-            )
-        return judged
+        """Send texts in one request, and each list of parts in one of its own, as OpenAI's API requires."""
+        is_text = all(isinstance(each, str) for each in inputs)
+        groups = [inputs] if is_text else [[each] for each in inputs]
+        return [judged for group in groups for judged in await self._relay_inputs(tenant, group)]
 
-    async def _relay_inputs(
-        self, tenant: str, sent: Sequence[Any], judged: Sequence[ModerationInput]
-    ) -> list[Judgement]:
-        body = {"input": msgspec.to_builtins(sent)}
+    async def _relay_inputs(self, tenant: str, inputs: Sequence[ModerationInput]) -> list[Judgement]:
+        body = {"input": msgspec.to_builtins(inputs if isinstance(inputs[0], str) else inputs[0])}
         reply = await self._relay(tenant, "moderate", RankingRequest(self.model, body))
         try:
             results = _REPLY_DECODER.decode(reply.body).results
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise EngineFailed("The engine returned a moderation that cannot be decoded.") from None
-        if len(results) != len(judged):
+        if len(results) != len(inputs):
             raise EngineFailed("The engine returned a wrong number of moderation results.")
         return [
-            make_judgement(one.category_scores, one.categories, _list_modalities(each))
-            for one, each in zip(results, judged, strict=True)
+            make_judgement(one.category_scores, one.categories, _list_modalities(each), one.flagged)
+            for one, each in zip(results, inputs, strict=True)
         ]
 
     async def _call_model(
@@ -277,6 +262,12 @@ def _to_part(part: str | ModerationText | ModerationImage) -> InputText | InputI
     if isinstance(part, ModerationImage):
         return InputImage(image_url=part.image_url.url)
     return InputText(text=part if isinstance(part, str) else part.text)
+
+
+def _show_image(part: ModerationText | ModerationImage, lookup: AttachmentLookup) -> ModerationText | ModerationImage:
+    if isinstance(part, ModerationText):
+        return part
+    return ModerationImage(image_url=ModeratedUrl(url=lookup.found[ImageAttachment(part.image_url.url)]))
 
 
 def _list_modalities(content: ModerationInput) -> frozenset[Modality]:
