@@ -102,3 +102,20 @@ def test_an_unknown_voice_format_is_a_bad_request(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.audio.speech.create(model="fake", voice="alloy", input="a", response_format="flac")
     assert caught.value.param == "response_format"
+
+
+def test_moderation_and_speech_pass_through_a_second_server(moderating_server: ServerProcess) -> None:
+    """The engine of the server is another server with /v1/moderations and /v1/audio/speech."""
+    engine = f"openai://127.0.0.1:{moderating_server.port}"
+    with (
+        run_server("--engine", engine, "--moderation-model", "fake") as server,
+        OpenAI(base_url=server.v1, api_key="unused", max_retries=0, timeout=60) as client,
+    ):
+        flags = [one.flagged for one in client.moderations.create(input=["all is well", "some hate"]).results]
+        made = client.responses.create(
+            model="fake", input="some hate", moderation={"model": "fake", "policy": {"output": {"mode": "block"}}}
+        )
+        speech = client.audio.speech.create(model="fake", voice="alloy", input="one", response_format="wav")
+    assert flags == [False, True]
+    assert (made.status, made.output_text) == ("incomplete", "")
+    assert speech.content.startswith(b"RIFF")
