@@ -22,6 +22,7 @@ from antiphon.service.tool_loop.moderation import MAX_PIECE_CHARS, MAX_PIECES, s
 from tests.api.app import ApiServer, parse_events, run_api
 from tests.oracles.chat import check_chat, check_chunk, parse_chunks
 from tests.oracles.responses import accumulate, check_event, check_response
+from tests.support.asgi_client import call
 from tests.support.media_files import encode_data_url, png
 from tests.transport.websocket.ws_client import FINAL_EVENTS, open_websocket
 
@@ -156,6 +157,12 @@ async def test_every_form_of_input_is_judged() -> None:
             assert [one.flagged for one in parsed.results] == flags
             assert reply["model"] == "fake"
             assert all(one["categories"].keys() == CATEGORIES.keys() for one in reply["results"])
+
+
+async def test_the_endpoint_is_described() -> None:
+    async with run_api() as server:
+        document = (await call(server.app, "GET", "/openapi.json")).json()
+    assert "ModerationList" in json.dumps(document["paths"]["/v1/moderations"]["post"]["responses"]["200"])
 
 
 async def test_categories_apply_to_the_kinds_of_input_that_were_sent() -> None:
