@@ -303,9 +303,11 @@ async def test_an_output_that_passes_is_sent_completely(transport: Transport) ->
 
 
 @pytest.mark.shows("G3.2")
+@pytest.mark.parametrize("reply", [b"{}", None], ids=["wrong", "silent"])
 @pytest.mark.parametrize("side", ["input", "output"])
-async def test_a_policy_that_blocks_fails_closed(side: str) -> None:
-    async with run_api(engine=BrokenClassifier(b"{}"), moderation_model="fake") as server:
+async def test_a_policy_that_blocks_fails_closed(side: str, reply: bytes | None) -> None:
+    engine = BrokenClassifier(reply)
+    async with run_api(engine=engine, moderation_model="fake", moderation_timeout=0.05) as server:
         answer = await server.post("responses", {"model": "fake", "input": "hi", "moderation": block(side)})
         assert (answer.status, answer.error["code"]) == (500, "server_error")
         events = parse_events(
@@ -353,6 +355,17 @@ async def test_instructions_are_not_judged() -> None:
     async with run_api(moderation_model="fake") as server:
         made = await server.create(instructions="Avoid violence.", moderation=block("input"))
     assert made["status"] == "completed"
+
+
+@pytest.mark.parametrize("is_flagged", [False, True])
+async def test_a_summary_of_reasoning_is_held_back_with_the_output(is_flagged: bool) -> None:
+    async with run_api(moderation_model="fake", reasoning_summaries="model") as server:
+        server.engine.says(ReasoningDelta("Hm."), Text("Fine."))
+        server.engine.says(Text("About violence." if is_flagged else "About it."))
+        reasoning = {"effort": "low", "summary": "auto"}
+        outcome = await send(server, "sse", "hi", reasoning=reasoning, moderation=block("output"))
+    assert outcome.reason == ("content_filter" if is_flagged else None)
+    assert outcome.streamed == ("" if is_flagged else "Hm.About it.Fine.")
 
 
 async def test_tool_calls_that_are_flagged_are_blocked() -> None:
