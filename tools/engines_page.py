@@ -118,6 +118,7 @@ engine rejects the key. No probe makes an engine generate.
 | slots | llama.cpp `/props` |
 | counting tokens | Antiphon counts a short chat: `/tokenize` (vLLM, SGLang), `/v1/chat/completions/input_tokens` (llama.cpp) |
 | images | vLLM rejects the tokenization of an image if the model does not support images; SGLang `/model_info`; llama.cpp `/props`; Ollama `/api/show` |
+| audio | vLLM accepts the tokenization of a short sound; llama.cpp `/props` |
 | tool-call parser | vLLM reports its missing flag before it rejects a template; SGLang `/model_info`; Ollama `/api/show` |
 | reasoning parser | SGLang `/model_info`; Ollama `/api/show`; the others do not report it |
 | reasoning effort | Antiphon tokenizes a short chat without reasoning and with a high effort, and compares the tokens (vLLM, SGLang, llama.cpp); Ollama `/api/show` |

@@ -41,7 +41,7 @@ def new_id(prefix: Prefix) -> str:
     return f"{prefix}_{time_ns() // 1_000_000:012x}{_suffixes.pop()}"
 
 
-def new_dashed_id(prefix: Literal["chatcmpl", "cmpl", "embd", "file"]) -> str:
+def new_dashed_id(prefix: Literal["chatcmpl", "cmpl", "embd", "file", "modr"]) -> str:
     """Generate an id in OpenAI's dashed form."""
     return f"{prefix}-{new_id('req').removeprefix('req_')}"
 

@@ -59,4 +59,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     attached_bytes: Annotated[Count, "Maximum size of all images and file texts of a prompt, in bytes."] = 64 * 1024**2
     embedding_inputs: Annotated[Count, "Maximum number of texts to embed or documents to rerank in a request."] = 2048
     tokenize_characters: Annotated[Count, "Maximum number of characters of a tokenised prompt."] = 1_000_000
-    audio_bytes: Annotated[Count, "Maximum size of a request with an audio file, in bytes."] = 25 * 1024 * 1024
+    audio_bytes: Annotated[Count, "Maximum size of a request with an audio file, and of an audio part, in bytes."] = (
+        25 * 1024 * 1024
+    )

@@ -196,7 +196,7 @@ def test_reasoning_without_content_is_rendered_as_its_summary() -> None:
 
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA", "detail": "original"}
 FILE = {"type": "input_file", "filename": "a.txt", "file_data": "QQ=="}
-AUDIO = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
+AUDIO = {"type": "input_audio", "input_audio": {"data": "UklGRgAAAABXQVZF", "format": "wav"}}
 
 
 @pytest.mark.shows("C.26")
@@ -206,7 +206,7 @@ def test_parts_other_than_text_are_rendered_in_chat_format() -> None:
         {"type": "text", "text": "look"},
         {"type": "image_url", "image_url": {"url": "seen:data:image/png;base64,AA", "detail": "high"}},
         {"type": "text", "text": "[a.txt] QQ=="},
-        {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
+        AUDIO,
     ]
 
 

@@ -59,7 +59,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"attachments", "keyring"},
     ],
     "render": [
-        {"messages", "content", "transcript", "control_token_escape"},
+        {"audio", "messages", "content", "transcript", "control_token_escape"},
         {"template", "harmony", "tools"},
     ],
     "parsers": [

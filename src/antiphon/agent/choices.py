@@ -109,9 +109,13 @@ class ChoiceGroup(Generic[E]):
 
     async def _run_choice(self, number: int, emit: Sink[E]) -> None:
         choice = self.choices[number]
-        await choice.drive(emit)
+        await self._drive_choice(number, emit)
         if (ending := self._render_end(choice, number)) and (pending := emit(ending)) is not None:
             await pending
+
+    async def _drive_choice(self, number: int, emit: Sink[E]) -> None:
+        """Run one choice to its end; subclasses may add output to it."""
+        await self.choices[number].drive(emit)
 
     def _forward(self, output: list[E]) -> Awaitable[None] | None:
         if self._emit is not None:

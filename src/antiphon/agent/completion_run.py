@@ -10,7 +10,7 @@ The output is rendered by a dialect (core/dialects/dialect.py). `interrupt` ends
 receives the end.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import time
 from typing import Literal
@@ -20,8 +20,10 @@ from msgspec import Struct
 from antiphon.agent.choices import ChoiceGroup
 from antiphon.agent.engine_stream import EngineStream, ModelCall, catch_errors
 from antiphon.agent.model_call_run import ModelCallRun, Sink
-from antiphon.agent.run_tracer import RunTracer
+from antiphon.agent.moderation import ContentBlocked, ModeratedOutput, RunModeration
+from antiphon.core.deltas import Delta
 from antiphon.core.dialects.dialect import Dialect, WireEvents
+from antiphon.core.prompt import Chunk
 from antiphon.errors import AntiphonError
 from antiphon.protocol.decoding.codec import encode
 
@@ -46,7 +48,10 @@ class CompletionRun(ChoiceGroup[Struct]):
         self._error_mapper = error_mapper
         self._model = calls[0].generation.model
         self._tracer = None if (new_tracer := calls[0].new_tracer) is None else new_tracer("")
-        choices = [_make_choice(call, dialect, number, self._tracer) for number, call in enumerate(calls)]
+        self._moderation = None if calls[0].moderation is None else RunModeration(calls[0].moderation)
+        self._outputs: dict[int, ModeratedOutput[Struct]] = {}  # of each choice, if they are moderated
+        self._is_blocked = False  # the input was flagged, and no model is called
+        choices = [self._make_choice(call, number) for number, call in enumerate(calls)]
         super().__init__(choices, partial(_render_end, dialect))
         self._on_end = on_end
         self._first_output: WireEvents | None = None  # output that `begin` produced and `drive` emits first
@@ -66,6 +71,8 @@ class CompletionRun(ChoiceGroup[Struct]):
         """Run to the end. An error that `begin` raised is emitted here, for callers whose stream is already open."""
         if self.error is None:
             self.error = self._map_error(await catch_errors(self._drive(emit), _LOG_NAME))
+        if self._moderation is not None:
+            self._dialect.moderation = self._moderation.to_chat()
         output = self._dialect.close(self.counts) if self.error is None else self._dialect.fail(self.error)
         self._finish("failed" if self.error is not None else "incomplete" if self.is_cut else "completed")
         if output and (pending := emit(output)) is not None:
@@ -96,6 +103,13 @@ class CompletionRun(ChoiceGroup[Struct]):
         return error if error is None or self._error_mapper is None else self._error_mapper(error)
 
     async def _begin(self) -> None:
+        if self._moderation is not None:
+            try:
+                await self._moderation.check_input()
+            except ContentBlocked:
+                self._is_blocked = True
+                self._first_output = self._dialect.begin()
+                return
         self._first_output = self._dialect.begin() + await self.start()
 
     async def _drive(self, emit: Sink[Struct]) -> None:
@@ -103,7 +117,36 @@ class CompletionRun(ChoiceGroup[Struct]):
             await self._begin()
         if self._first_output and (pending := emit(self._first_output)) is not None:
             await pending
-        await self.run_all(emit)
+        if not self._is_blocked:
+            await self.run_all(emit)
+            return
+        for number, choice in enumerate(self.choices):
+            choice.finish = "content_filter"
+            if (pending := emit(_render_end(self._dialect, choice, number))) is not None:
+                await pending
+
+    async def _drive_choice(self, number: int, emit: Sink[Struct]) -> None:
+        await super()._drive_choice(number, emit)
+        if (moderated := self._outputs.get(number)) is None:
+            return
+        try:
+            output = await moderated.finish()
+        except ContentBlocked:
+            self.choices[number].finish = "content_filter"
+            return
+        if output and (pending := emit(output)) is not None:
+            await pending
+
+    def _make_choice(self, call: ModelCall, number: int) -> ModelCallRun[Struct]:
+        dialect = self._dialect
+        feed: Callable[[Iterable[Delta]], WireEvents] = dialect.feed
+        note: Callable[[Chunk], None] = dialect.note
+        if number:
+            feed, note = partial(dialect.feed, choice=number), partial(dialect.note, choice=number)
+        if self._moderation is not None:
+            self._outputs[number] = moderated = ModeratedOutput(self._moderation, feed, note, number)
+            feed, note = moderated.feed, moderated.note
+        return ModelCallRun(call, EngineStream(call), feed, feed, note, self._tracer)
 
     def _finish(self, status: Status) -> None:
         """Record the end. Only the first call counts."""
@@ -113,13 +156,6 @@ class CompletionRun(ChoiceGroup[Struct]):
             if self._tracer is not None:
                 self._tracer.end(status, self._model, self.counts, self.error)
             self._on_end(self)
-
-
-def _make_choice(call: ModelCall, dialect: Dialect, number: int, tracer: RunTracer | None) -> ModelCallRun[Struct]:
-    if number == 0:
-        return ModelCallRun(call, EngineStream(call), dialect.feed, dialect.feed, dialect.note, tracer)
-    render, note = partial(dialect.feed, choice=number), partial(dialect.note, choice=number)
-    return ModelCallRun(call, EngineStream(call), render, render, note, tracer)
 
 
 def _render_end(dialect: Dialect, choice: ModelCallRun[Struct], number: int) -> WireEvents:

@@ -20,6 +20,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from antiphon.admission import Ticket
+from antiphon.agent.moderation import ModerationPlan
 from antiphon.agent.output_rules import RetryPolicy
 from antiphon.agent.run_tracer import RunTracer
 from antiphon.agent.timeouts import Timeouts, Watchdog
@@ -57,6 +58,7 @@ class ModelCall(Struct, frozen=True, kw_only=True):
     new_tracer: Callable[[str], RunTracer] | None = None  # creates the tracer for a response id; None: not traced
     logprobs_field: str | None = None  # request field that requires log probabilities; None: they are not required
     is_warmup: bool = False  # the engine only processes the prompt; its output is discarded
+    moderation: ModerationPlan | None = None  # of the run that begins with this call; None: it is not moderated
 
 
 class EngineStream(Watchdog):

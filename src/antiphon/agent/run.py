@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from antiphon.agent.choices import ChoiceCollector, ExtraChoices
 from antiphon.agent.engine_stream import EngineStream, ModelCall, catch_errors
 from antiphon.agent.model_call_run import ModelCallRun, Sink
+from antiphon.agent.moderation import ContentBlocked, ModeratedOutput, RunModeration
 from antiphon.agent.output_gate import RetryOutcome
 from antiphon.agent.output_rules import Reason
 from antiphon.agent.reasoning_summaries import ReasoningSummariser
@@ -78,6 +79,7 @@ class Run:
         self._turn_counts: list[TokenCounts] = []
         self._summary_counts: list[TokenCounts] = []  # of calls that summarised reasoning
         self._tracer = None if call.new_tracer is None else call.new_tracer(emitter.response.id)
+        self._moderation = None if call.moderation is None else RunModeration(call.moderation)
         self.stream = EngineStream(call)
         # rule violations of the output and how each was handled
         self.retry_outcomes: list[tuple[Reason, RetryOutcome]] = []
@@ -166,31 +168,42 @@ class Run:
     def _fail(self, error: AntiphonError) -> None:
         if isinstance(error, Steered):
             self.ending = _STEERED_ENDING
+        elif isinstance(error, ContentBlocked):
+            self.ending = _ENDINGS["content_filter"]
         else:
             self.error, self.ending = error, ResponseEnding(status="failed", error=error)
 
-    def _execute(self, emit: EventSink) -> Awaitable[object]:
-        if self._strategy is None:
-            return self._run_warmup(emit) if self._call.is_warmup else self._run_call(self._call, emit, is_first=True)
-        if isinstance(self._strategy, ExtraChoices):
-            return self._run_choices(self._strategy, emit)
-        return self._run_turns(self._strategy, emit)
+    async def _execute(self, emit: EventSink) -> None:
+        strategy = self._strategy
+        is_resumed = isinstance(strategy, MultiTurn) and strategy.checkpoint is not None
+        if not is_resumed and (created := self._emitter.emit_created()) and (pending := emit(created)) is not None:
+            await pending
+        if self._moderation is not None:
+            await self._await_between_turns(self._moderation.check_input())
+        if isinstance(strategy, MultiTurn):
+            await self._run_turns(strategy, emit)
+        elif isinstance(strategy, ExtraChoices):
+            await self._run_choices(strategy, emit)
+        elif self._call.is_warmup:
+            await self._run_warmup(emit)
+        else:
+            await self._run_call(self._call, emit, is_first=True)
 
     async def _run_call(self, call: ModelCall, emit: EventSink, is_first: bool = False) -> ModelCall:
         """Call the model. Returns the call of the last attempt. `is_first`: the response starts with this call."""
         emitter = self._emitter
-        if is_first and not emitter.suppress_events and (pending := emit(emitter.emit_created())) is not None:
-            await pending
-        summariser = None if call.write_summary is None else ReasoningSummariser(call.write_summary, emitter.feed, emit)
-        if summariser is None:
-            model_run = ModelCallRun(call, self.stream, emitter.feed, emitter.feed_text, tracer=self._tracer)
-        else:
-            emit = summariser.emit
-            model_run = ModelCallRun(call, self.stream, summariser.feed, summariser.feed, tracer=self._tracer)
+        output = None if self._moderation is None else ModeratedOutput(self._moderation, emitter.feed)
+        render, render_text = (emitter.feed, emitter.feed_text) if output is None else (output.feed, output.feed)
+        summariser = None if call.write_summary is None else ReasoningSummariser(call.write_summary, render, emit)
+        if summariser is not None:
+            emit, render, render_text = summariser.emit, summariser.feed, summariser.feed
+        model_run = ModelCallRun(call, self.stream, render, render_text, tracer=self._tracer)
         try:
             await model_run.drive(emit, emitter.emit_in_progress if is_first else None)
             if summariser is not None:
                 await self._await_between_turns(summariser.finish())
+            if output is not None:
+                await self._emit_judged(output, emit)
         finally:
             if summariser is not None:
                 await summariser.close()
@@ -203,8 +216,6 @@ class Run:
 
     async def _run_warmup(self, emit: EventSink) -> None:
         """Let the engine process the prompt and discard its output."""
-        if (pending := emit(self._emitter.emit_created())) is not None:
-            await pending
         model_run = ModelCallRun(self._call, self.stream, _discard_deltas, _discard_deltas, tracer=self._tracer)
         await model_run.drive(emit, self._emitter.emit_in_progress)
         self._turn_counts.append(replace(model_run.counts, output_tokens=0, reasoning_tokens=0))
@@ -212,7 +223,7 @@ class Run:
 
     async def _run_choices(self, extra: ExtraChoices, emit: EventSink) -> None:
         """Run all choices. One choice that was cut makes the response incomplete."""
-        await self._emit_start(emit)
+        await self._emit_in_progress(emit)
         collector = ChoiceCollector((self._call, *extra.others), self._tracer)
         group = collector.group
         try:
@@ -222,9 +233,13 @@ class Run:
             self._turn_counts.append(group.counts)
             self.chunk_count += group.chunk_count
             self.retry_outcomes += group.retry_outcomes
-        events = self._emitter.feed(collector.to_deltas(extra.hide_logprobs))
+        deltas = collector.to_deltas(extra.hide_logprobs)
+        output = None if self._moderation is None else ModeratedOutput(self._moderation, self._emitter.feed)
+        events = self._emitter.feed(deltas) if output is None else output.feed(deltas)
         if events and (pending := emit(events)) is not None:
             await pending
+        if output is not None:
+            await self._emit_judged(output, emit)
         endings = [_ENDINGS[choice.finish] for choice in group.choices]
         self.ending = next((ending for ending in endings if ending.status != "completed"), endings[0])
 
@@ -250,15 +265,20 @@ class Run:
     async def _begin_turns(self, loop: ToolLoop, checkpoint: Checkpoint | None, emit: EventSink) -> ModelCall | None:
         if checkpoint is not None:
             return await self._await_between_turns(loop.resume(checkpoint))
-        await self._emit_start(emit)
+        await self._emit_in_progress(emit)
         if loop.has_prelude:
             self.stream.release_slot()  # other requests may use the slot meanwhile
         return await self._await_between_turns(loop.begin(self._call))
 
-    async def _emit_start(self, emit: EventSink) -> None:
-        for events in (self._emitter.emit_created(), self._emitter.emit_in_progress()):
-            if (pending := emit(events)) is not None:
-                await pending
+    async def _emit_in_progress(self, emit: EventSink) -> None:
+        if (pending := emit(self._emitter.emit_in_progress())) is not None:
+            await pending
+
+    async def _emit_judged(self, output: ModeratedOutput[Event], emit: EventSink) -> None:
+        """Judge the output of a model call and emit what was held back. Raises ContentBlocked."""
+        events = await self._await_between_turns(output.finish())
+        if events and (pending := emit(events)) is not None:
+            await pending
 
     async def _await_between_turns(self, work: Awaitable[T]) -> T:
         """Await work between two turns; it counts towards the total timeout of the run."""
@@ -267,6 +287,8 @@ class Run:
 
     def _finish(self, ending: ResponseEnding) -> list[Event]:
         turn_counts, summary_counts = self._turn_counts, self._summary_counts
+        if self._moderation is not None:
+            ending = replace(ending, moderation=self._moderation.to_response())
         self.ending, self.ended_at = ending, time()
         is_single = len(turn_counts) == 1 and not summary_counts
         self.counts = turn_counts[0] if is_single else sum_counts([*turn_counts, *summary_counts])

@@ -200,6 +200,13 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
         "What a client gets as the summary of reasoning: `thought` is the reasoning itself, `model` a summary that the"
         " model writes in one more request for each reasoning item.",
     ] = "thought"
+    moderation_model: Annotated[
+        Name | None,
+        "Model that judges content for /v1/moderations and the `moderation` field: of an engine with /moderations, or a"
+        " chat model that supports JSON schemas (see moderation).",
+        "none: both are refused",
+    ] = None
+    moderation_timeout: Annotated[Seconds, "Time limit of one moderation, in seconds."] = 30.0
     cache_dir: Annotated[Path, "Folder for downloaded models.", "$XDG_CACHE_HOME/antiphon"] = field(
         default_factory=cache_home
     )

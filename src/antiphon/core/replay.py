@@ -104,6 +104,7 @@ def reset_response(response: Response) -> Response:
         incomplete_details=None,
         output=[],
         usage=None,
+        moderation=UNSET,
         output_messages=UNSET,
     )
 

@@ -17,8 +17,9 @@ from antiphon.errors import UnsupportedParameter
 
 PromptLevel = Literal["chat", "text", "tokens"]
 Task = Literal[
-    "generate", "embed", "tokenize", "detokenize", "score", "rerank", "classify", "pooling", "transcribe", "translate"
-]
+    "generate", "embed", "tokenize", "detokenize", "score", "rerank", "classify", "pooling", "moderate", "transcribe",
+    "translate", "speak",
+]  # fmt: skip
 
 # returns an awaitable that must finish before the next call, or None
 ChunkSink = Callable[[list[Chunk]], Awaitable[None] | None]
@@ -28,6 +29,7 @@ EmbeddingInputs = Sequence[str | Sequence[int]]  # texts, or token ids
 ProgressCallback = Callable[[str, int, int], None]  # task, amount done, total
 
 JSON_MEDIA_TYPE = "application/json"
+BYTES_MEDIA_TYPE = "application/octet-stream"
 MAX_TOKEN_COUNT = 2**40
 MIN_LOGPROB = -9999.0  # OpenAI's value for a very unlikely token
 
@@ -179,6 +181,13 @@ class Engine(Protocol):
     ) -> PassthroughReply:
         """Forward a request in the engine's own format: a multipart form for audio, JSON for all other tasks."""
         raise unsupported_task(self, f"does not support the task {task}")
+
+    def speak(self, model: str, body: bytes, as_events: bool = False) -> AsyncGenerator[bytes, None]:
+        """Yield speech in the requested format, in pieces; `as_events`: as server-sent events.
+
+        Closing the iterator cancels the request, as in `generate`.
+        """
+        raise unsupported_task(self, "does not support the task speak")
 
 
 def unsupported_task(engine: Engine, reason: str) -> UnsupportedParameter:

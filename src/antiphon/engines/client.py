@@ -8,7 +8,7 @@ so its key cannot leak to another host.
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from time import monotonic
 from typing import Generic, TypeVar
@@ -114,6 +114,19 @@ class EngineClient:
         """POST a body and return the response undecoded: its body, content type and `metadata` header."""
         connection = await self._open(self.build_request(path, body, media_type))
         return await self._read_body(connection, MAX_BODY_BYTES), connection.content_type, connection.metadata
+
+    async def open_raw(self, path: str, body: bytes) -> EngineConnection:
+        """POST a body and return the connection once the response has begun; the caller releases it."""
+        return await self._open(self.build_request(path, body))
+
+    async def read_pieces(self, connection: EngineConnection) -> AsyncGenerator[bytes, None]:
+        """Yield the body of a response as it arrives."""
+        size = 0
+        while piece := await connection.read(self.timeouts.idle):
+            size += len(piece)
+            if size > MAX_STREAM_BYTES:
+                raise self._size_error()
+            yield piece
 
     async def post_stream(self, path: str, body: bytes, decoder: Decoder[T]) -> "EventStream[T]":
         """POST a body and return the event stream once the response has begun; the caller closes it."""

@@ -16,10 +16,12 @@ from typing import assert_never
 
 from msgspec import UNSET, Struct
 
+from antiphon.core.data_urls import UnreadableMedia
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types import parts as pt
 from antiphon.protocol.types.tools import Tool, has_auto_container
+from antiphon.render.audio import check_audio
 
 # (part index, field suffix) → parameter name; an empty suffix names the part itself
 ParamFormatter = Callable[[int, str], str]
@@ -97,6 +99,10 @@ class ContentRenderer(Struct, frozen=True, eq=False):
             case pt.InputAudio():
                 self._require("input_audio", param(index, ""))
                 audio = part.input_audio
+                try:
+                    check_audio(audio.data, audio.format)
+                except UnreadableMedia as error:
+                    raise InvalidValue(f"The audio cannot be read: {error}", param=param(index, ".input_audio.data"))
                 return {"type": "input_audio", "input_audio": {"data": audio.data, "format": audio.format}}
             case _:
                 assert_never(part)

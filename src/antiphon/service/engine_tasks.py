@@ -2,15 +2,15 @@
 
 A model that lacks the task is a 404 whose message names models that have it.
 
-Pass-through tasks (scores, rankings, classes, pooled vectors, transcriptions) are forwarded unchanged except for the
-model name. They are charged the estimated number of tokens. A transcription requested as plain text is returned as
-plain text, even if the engine wraps it in JSON.
+Pass-through tasks (scores, rankings, classes, pooled vectors, transcriptions, speech) are forwarded unchanged except
+for the model name. They are charged the estimated number of tokens. A transcription requested as plain text is returned
+as plain text, even if the engine wraps it in JSON.
 """
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager, nullcontext
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +26,7 @@ from antiphon.protocol.bodies.passthrough import (
     replace_metadata_model,
     replace_model,
 )
+from antiphon.protocol.bodies.speech import CreateSpeech
 from antiphon.service.access.charges import spend
 from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.served_model import ServedModel
@@ -46,6 +47,8 @@ _MISSING_TASK = {
     "pooling": "does not support pooling",
     "transcribe": "does not transcribe audio",
     "translate": "does not translate audio",
+    "moderate": "does not moderate",
+    "speak": "does not speak",
 }
 
 
@@ -154,6 +157,17 @@ class EngineTasks:
             if wants_text
             else PassthroughReply(replace_model(reply.body, served.name))
         )
+
+    async def speak(self, tenant: str, request: CreateSpeech) -> AsyncGenerator[bytes, None]:
+        """Yield the speech as the engine sends it. Closing the iterator cancels the request."""
+        target = await self.find(request.model, "speak")
+        served, as_events = target.served, request.stream_format == "sse"
+        async with self.admit(target, tenant):
+            body = request.encode_for_model(served.model)
+            async with aclosing(served.engine.speak(served.model, body, as_events)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        spend(None)
 
     @asynccontextmanager
     async def admit(self, target: TaskTarget, tenant: str) -> AsyncIterator[None]:

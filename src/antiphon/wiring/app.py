@@ -26,6 +26,7 @@ from antiphon.transport.endpoints.containers import ContainersEndpoint
 from antiphon.transport.endpoints.conversations import ConversationsEndpoint
 from antiphon.transport.endpoints.engine_tasks import EngineTasksEndpoint
 from antiphon.transport.endpoints.files import FilesEndpoint
+from antiphon.transport.endpoints.moderations import ModerationsEndpoint
 from antiphon.transport.endpoints.openapi import DocsEndpoint
 from antiphon.transport.endpoints.responses import ResponsesEndpoint
 from antiphon.transport.endpoints.skills import SkillsEndpoint
@@ -120,6 +121,7 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
         ResponsesEndpoint(components.responses, counter, compactions, limits, parts, delivery),
         CompletionsEndpoint(components.completions, limits, parts, delivery),
         engine_tasks,
+        ModerationsEndpoint(components.moderator, limits),
         StoredResponsesEndpoint(
             stored,
             components.detached_runs,

@@ -43,6 +43,7 @@ from antiphon.service.runs.detached_runs import DetachedRuns
 from antiphon.service.skills.skills import Skills
 from antiphon.service.tokens import InputTokenCounter, Tokenization
 from antiphon.service.tool_loop.approvals import Approvals
+from antiphon.service.tool_loop.moderation import Moderator
 from antiphon.service.tool_loop.tool_outputs import ToolOutputs
 from antiphon.service.tool_loop.toolkit import Toolkit, built_in_tools
 from antiphon.service.vector_stores.embedder import Embedder
@@ -127,6 +128,10 @@ class ServerComponents:
         )
         settings = _planner_settings(config, self.request_policy, self.observability.tracer_factory)
         planner = Planner(self.models, self.history, settings, attachments, self.keyring, self.toolkit)
+        if (name := config.inference.moderation_model) is not None:
+            seconds, relay = config.inference.moderation_timeout, self.engine_tasks.relay_json
+            planner.moderator = Moderator(name, seconds, self.models, planner, relay, attachments.load)
+        self.moderator = planner.moderator
         self.writer = ResponseWriter(store, live, config.storage, self.history.remember, self.rate_limits)
         self.background_runs = BackgroundRuns(self.writer, planner, runs, load=self.load_monitor)
         self.responses = Responses(planner, self.writer, runs, self.background_runs, self.load_monitor)

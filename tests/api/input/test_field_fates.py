@@ -16,6 +16,7 @@ from openai.types.responses import (
     ResponseTextConfigParam,
 )
 from openai.types.responses.response_create_params import (
+    Moderation,
     ResponseCreateParamsBase,
     ResponseCreateParamsNonStreaming,
     ResponseCreateParamsStreaming,
@@ -116,6 +117,8 @@ UNSTREAMED = Refused("n", "invalid_value")
 LOW = {"effort": "low"}
 NOT_CALLABLE = Ignored("programmatic_tool_calling")
 LOGPROBS = ["message.output_text.logprobs"]
+JUDGED = Shown(lambda response, _: response.get("moderation", {}).get("input", {}).get("type") == "moderation_result")
+BLOCKED = Shown(lambda response, _: response["incomplete_details"] == {"reason": "content_filter"})
 SUMMARY = Shown(lambda response, _: any(item.get("summary") for item in response.get("output", ())))
 
 
@@ -159,7 +162,7 @@ ROWS: dict[str, Row] = {
     "context_management": Row(
         [{"type": "compaction", "compact_threshold": 1000}], has_item("compaction"), {}, {"input": LONG}
     ),
-    "moderation": Row({"model": "m"}, Ignored("moderation")),
+    "moderation": Row({"model": "omni-moderation-latest"}, JUDGED),
     "image": Row({"context_compression": "enabled"}, Ignored("image")),
     "access_programs": Row({"cyber": "standard"}, Ignored("access_programs")),
     "store": Row(False, echoes("store", False)),
@@ -227,6 +230,14 @@ NESTED_ROWS: dict[str, Row] = {
         {"context": "all_turns"}, Ignored("reasoning.context"), {"http": Sent()}, {"input": THOUGHT}
     ),
     "reasoning.mode": Row({"mode": "pro"}, Ignored("reasoning.mode")),
+    "moderation.model": ROWS["moderation"],
+    # the fake engine flags a text by its words; a chat model behind HTTP is asked, and flags nothing
+    "moderation.policy": Row(
+        {"model": "omni-moderation-latest", "policy": {"input": {"mode": "block"}}},
+        BLOCKED,
+        {"http": JUDGED},
+        {"input": "violence"},
+    ),
     "text.format": ROWS["text"],
     "text.verbosity": Row({"verbosity": "low"}, Sent()),
     **format_field("name", "thing"),
@@ -254,10 +265,10 @@ async def run_server(kind: EngineKind) -> AsyncIterator[tuple[ApiServer, Callabl
     """Run a server with an engine of a kind. Also returns a function that lists the last requests to the engine."""
     if kind != "http":
         engine = FakeEngine(FakeSettings(level="text")) if kind == "embedded" else MinimalEngine()
-        async with run_api(engine=engine, enable_computer_call=True) as server:
+        async with run_api(engine=engine, enable_computer_call=True, moderation_model="fake") as server:
             yield server, lambda: [*engine.seen]
         return
-    settings: Json = {"shed": SheddingSettings(lag=0.0), "enable_computer_call": True}
+    settings: Json = {"shed": SheddingSettings(lag=0.0), "enable_computer_call": True, "moderation_model": "m"}
     async with run_stub("vllm") as stub, open_app(stub.url, **settings) as app:
         yield ApiServer(app, stub.engine), lambda: stub.chat_bodies
 
@@ -355,6 +366,7 @@ def test_every_request_field_has_a_row() -> None:
         ("text.format", ResponseFormatTextJSONSchemaConfigParam),
         ("tools", FunctionToolParam),
         ("tools.computer_use_preview", ComputerUsePreviewToolParam),
+        ("moderation", Moderation),
     ],
 )
 def test_every_nested_field_of_the_openai_package_has_a_row(prefix: str, kind: type) -> None:

@@ -39,6 +39,8 @@ IMAGE = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAFklEQVR42mNoIAAYRhWMKhhVMFIVAABCAAAfN5c2"
     "AAAAAABJRU5ErkJggg=="
 )
+AUDIO = {"data": "UklGRgAAAABXQVZF", "format": "wav"}
+AUDIO_INPUT = [{"role": "user", "content": [{"type": "input_audio", "input_audio": AUDIO}]}]
 IMAGE_INPUT = [{"role": "user", "content": [{"type": "input_image", "image_url": IMAGE, "detail": "low"}]}]
 
 
@@ -148,7 +150,9 @@ RESPONSE_CASES: dict[str, tuple[Json, dict[str, Json | None]]] = {
             ollama={"tools": WIRE_TOOLS},
         ),
     ),
-    "input_image": ({"input": IMAGE_INPUT}, all_except({}, llamacpp_server=UNSUPPORTED)),  # the stub reports no vision
+    # the stub of llama.cpp reports neither vision nor audio
+    "input_image": ({"input": IMAGE_INPUT}, all_except({}, llamacpp_server=UNSUPPORTED)),
+    "input_audio": ({"input": AUDIO_INPUT}, only_for("vllm", "openai", fields={})),
 }
 # Fields that are tested on the engine directly, not through the service.
 ENGINE_CASES: dict[str, tuple[Json, dict[str, Json | None]]] = {
@@ -232,9 +236,9 @@ async def test_a_field_is_sent_to_the_engine_or_rejected_by_name(field: str, eng
         if expected_fields is UNSUPPORTED:
             assert answer.status == 400
             assert answer.error["code"] == "unsupported_parameter"
-            assert field in (answer.error["param"], "input_image", "structural_tag")
+            assert field in (answer.error["param"], "input_image", "input_audio", "structural_tag")
             assert field in answer.error["message"] or field == "structural_tag"
-            assert field == "input_image" or f"on the {engine} engine" in answer.error["message"]
+            assert field in ("input_image", "input_audio") or f"on the {engine} engine" in answer.error["message"]
             assert not stub.chat_bodies
             return
         assert answer.status == 200, answer.body

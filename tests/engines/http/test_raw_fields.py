@@ -134,6 +134,7 @@ CHAT_FIELDS = {
     "tool_choice",
     "parallel_tool_calls",
     "input_image",
+    "input_audio",
 }
 
 

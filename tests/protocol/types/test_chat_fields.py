@@ -117,8 +117,8 @@ def test_a_chat_body_with_every_field_is_decoded() -> None:
 
 
 def test_replies_lack_only_fields_that_the_server_cannot_know() -> None:
-    assert set(TheirChat.model_fields) - set(ChatCompletion.__struct_fields__) == {"metadata", "moderation"}
-    assert set(ChatCompletionChunk.model_fields) - set(ChatChunk.__struct_fields__) == {"moderation"}
+    assert set(TheirChat.model_fields) - set(ChatCompletion.__struct_fields__) == {"metadata"}
+    assert set(ChatCompletionChunk.model_fields) - set(ChatChunk.__struct_fields__) == set()
     assert set(TheirCompletion.model_fields) - set(Completion.__struct_fields__) == set()
 
 

@@ -18,6 +18,7 @@ from antiphon.service.access.rate_limits import RateLimits
 from antiphon.transport.middleware.auth import ANONYMOUS
 from antiphon.wiring import ServerLifecycle
 from tests.api.app import ApiServer, Client, parse_events, run_api
+from tests.api.output.test_moderation import ChatOnly
 from tests.support.asgi_client import DEADLINE, HOST, AsgiResponse, Header, call
 from tests.transport.websocket.ws_client import open_websocket, socket_scope
 
@@ -123,6 +124,32 @@ async def test_other_apis_are_charged_and_limited(path: str, fields: dict[str, A
         refused = await server.post(path, {"model": "fake", **fields})
         assert refused.status == 429
         assert refused.json()["error"]["type"] in ("rate_limit_error",)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [("moderations", {"input": "x" * 80}), ("audio/speech", {"input": "hi", "voice": "v", "response_format": "wav"})],
+)
+async def test_moderations_and_speech_are_limited_and_charged_by_their_size(path: str, fields: dict[str, Any]) -> None:
+    quota = QuotaSettings(requests_per_minute=1, tokens_per_minute=1000)
+    async with run_limited(moderation_model="fake", quota=quota) as server:
+        answer = await server.post(path, {"model": "fake", **fields})
+        assert answer.status == 200, answer.body
+        requests, tokens = read_counters(server)
+        assert requests == 0
+        assert tokens is not None
+        assert 900 < tokens < 1000
+        assert (await server.post(path, {"model": "fake", **fields})).status == 429
+
+
+async def test_a_chat_model_that_moderates_a_response_is_charged_to_its_caller() -> None:
+    quota = QuotaSettings(tokens_per_minute=100_000)
+    async with run_limited(engine=ChatOnly(), moderation_model="fake", quota=quota) as server:
+        made = await server.create(moderation={"model": "fake"})
+        _, tokens = read_counters(server)
+    assert made["moderation"]["output"]["type"] == "moderation_result"
+    assert tokens is not None
+    assert 100_000 - tokens > made["usage"]["total_tokens"] + 200  # two judgements with their instructions
 
 
 async def test_a_rejection_names_the_limit_and_the_retry_time_and_starts_no_work() -> None:

@@ -1,8 +1,8 @@
 """Deltas → chunks of a chat completion, and chunks → the chat.completion as the JSON body.
 
 A stream and a JSON body have the same chunks; the body is their fold. The first chunk of each choice has its role, the
-last one its finish_reason and the fields forwarded from the engine; the usage comes last of all. `tool_calls` are
-numbered within a choice in the order in which they start.
+last one its finish_reason and the fields forwarded from the engine; moderation and usage come last of all.
+`tool_calls` are numbered within a choice in the order in which they start.
 """
 
 from collections import defaultdict
@@ -90,11 +90,16 @@ class ChatEmitter(CompletionDialect):
         return [last]
 
     def close(self, counts: TokenCounts) -> WireEvents:
-        if not self._options.include_usage:
-            return []
-        last = ChatChunk(self._id, _OBJECT, self._created, self._model, [], completion_usage(counts))
-        self._add_engine_fields(last)
-        return [last]
+        out: WireEvents = []
+        if self.moderation is not UNSET:
+            chunk = ChatChunk(self._id, _OBJECT, self._created, self._model, [], self._usage)
+            chunk.moderation = self.moderation
+            out.append(chunk)
+        if self._options.include_usage:
+            last = ChatChunk(self._id, _OBJECT, self._created, self._model, [], completion_usage(counts))
+            self._add_engine_fields(last)
+            out.append(last)
+        return out
 
     def result(self) -> wire.ChatCompletion:
         last = self._last
@@ -106,6 +111,7 @@ class ChatEmitter(CompletionDialect):
             usage=last.usage,
             system_fingerprint=last.system_fingerprint or None,
             service_tier=last.service_tier,
+            moderation=self.moderation,
         )
         forward_fields(self._extras[0], body, *_BODY_EXTRAS)
         return body

@@ -22,6 +22,7 @@ from antiphon.core.deltas import Delta, Text
 from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, TokenCounts
 from antiphon.errors import AntiphonError
 from antiphon.protocol.types.chat import response as wire
+from antiphon.protocol.types.chat.response import ChatModeration
 from antiphon.protocol.types.completions import Completion
 from antiphon.protocol.types.events import ErrorBody
 
@@ -39,6 +40,8 @@ class CompletionHeader(Struct, frozen=True, kw_only=True):
 
 class Dialect(Protocol):
     """The output format of one run. Choices are numbered from 0: a request for several answers has several."""
+
+    moderation: ChatModeration | UnsetType = UNSET  # set before `close`, for a run that is moderated
 
     def begin(self) -> WireEvents:
         """Return the events before the first output of any choice."""

@@ -212,7 +212,13 @@ class Emitter:
     def finish(self, ending: ResponseEnding, usage: Usage | None, at: int) -> EventList:
         fault = None if ending.error is None else to_logged_error(ending.error)
         ended = RunEnded(
-            status=ending.status, reason=ending.reason, fault=fault, usage=usage, at=at, allow_empty=ending.allow_empty
+            status=ending.status,
+            reason=ending.reason,
+            fault=fault,
+            usage=usage,
+            at=at,
+            allow_empty=ending.allow_empty,
+            moderation=ending.moderation,
         )
         return self.end(ended)
 
@@ -240,12 +246,13 @@ class Emitter:
 
     def replace_end(self, error: AntiphonError, at: int) -> EventList:
         """Replace the events of `finish`, none of which was sent, because the end could not be stored."""
-        usage = self.last_response.usage
+        usage, moderation = self.last_response.usage, self.last_response.moderation or None
         for name, value in zip(_END_STATE, self._state_before_end, strict=True):
             setattr(self, name, value)
         if self.log is not None:
             self.log.pop()
-        return self.end(RunEnded(status="failed", fault=to_logged_error(error), usage=usage, at=at))
+        fault = to_logged_error(error)
+        return self.end(RunEnded(status="failed", fault=fault, usage=usage, at=at, moderation=moderation))
 
     def _take_text(self, delta: Text, out: EventList) -> None:
         part = self._text_part

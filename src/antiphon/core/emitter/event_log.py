@@ -19,7 +19,7 @@ from typing import overload
 from msgspec import Struct
 
 from antiphon.core.deltas import Delta, ReasoningDelta, Text
-from antiphon.protocol.types.response import IncompleteReason, ResponseStatus, Usage
+from antiphon.protocol.types.response import IncompleteReason, ResponseModeration, ResponseStatus, Usage
 
 
 class RunStarted(Struct, frozen=True, array_like=True, tag="began"):
@@ -45,6 +45,7 @@ class RunEnded(Struct, frozen=True, kw_only=True, array_like=True, tag="ended"):
     usage: Usage | None = None
     at: int
     allow_empty: bool = False  # a response without output is valid: no empty message is added
+    moderation: ResponseModeration | None = None
 
 
 LogEntry = RunStarted | Delta | RunEnded

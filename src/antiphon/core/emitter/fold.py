@@ -18,7 +18,7 @@ from antiphon.errors import AntiphonError
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types.items import OutputItem
 from antiphon.protocol.types.request import CreateResponse
-from antiphon.protocol.types.response import IncompleteDetails, Response, ResponseError
+from antiphon.protocol.types.response import IncompleteDetails, Response, ResponseError, ResponseModeration
 from antiphon.protocol.types.shared_list import derive
 
 
@@ -29,6 +29,7 @@ class ResponseEnding(Struct, frozen=True, kw_only=True):
     reason: Literal["max_output_tokens", "content_filter", "steered"] | None = None
     error: AntiphonError | None = None
     allow_empty: bool = False  # a response without output is valid
+    moderation: ResponseModeration | None = None
 
 
 def close_response(response: Response, output: list[OutputItem], ended: RunEnded) -> Response:
@@ -42,6 +43,7 @@ def close_response(response: Response, output: list[OutputItem], ended: RunEnded
         incomplete_details=IncompleteDetails(reason=ended.reason) if ended.reason else None,
         error=ResponseError(code=fault.code or fault.type, message=fault.message, type=fault.type) if fault else None,
         usage=ended.usage,
+        moderation=ended.moderation or UNSET,
         output_messages=UNSET if response.input_messages is UNSET else output_messages(output),
     )
 

@@ -245,7 +245,7 @@ class FakeEngine(FakeTasks):
 
 def _build_capabilities(settings: FakeSettings) -> Capabilities:
     level = settings.level
-    tasks: set[Task] = {"generate", "embed", "score", "rerank", "transcribe"}
+    tasks: set[Task] = {"generate", "embed", "score", "rerank", "moderate", "transcribe", "speak"}
     if level in ("tokens", "harmony"):
         tasks |= {"tokenize", "detokenize"}
     prompt_level: PromptLevel = "tokens" if level == "harmony" else level

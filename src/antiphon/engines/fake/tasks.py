@@ -1,16 +1,22 @@
-"""Tasks of the fake engine beside generation: embeddings, tokenization, and the reply formats of score, rerank and
-transcribe.
+"""Tasks of the fake engine beside generation: embeddings, tokenization, speech, and the reply formats of score, rerank,
+transcribe and moderate.
 
 Token ids exist at token level (one per character) and at Harmony level; the other levels have none.
 
 Embeddings need no model: every word of a text contributes a direction of its own, so similar texts are close. The same
 text gives the same vector in every process, and a shortened vector is normalised again.
+
+A text is flagged for every moderation category whose name it contains; images are never flagged. Speech is
+silence, a tenth of a second for each word.
 """
 
+import asyncio
 import math
 import re
+import struct
+from base64 import b64encode
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Any, TypeVar
@@ -23,11 +29,14 @@ from antiphon.engines import base
 from antiphon.engines.fake.harmony import decode_tokens, encode_segments, parse_harmony_prompt
 from antiphon.engines.fake.prompt_reader import ParsedPrompt, parse_prompt
 from antiphon.engines.fake.tokens import Level, decode, encode
-from antiphon.errors import ContextTooLong, InvalidValue
+from antiphon.errors import ContextTooLong, InvalidValue, UnsupportedParameter
+from antiphon.protocol.bodies.moderations import CATEGORIES, CreateModeration, ModerationText, list_inputs
+from antiphon.protocol.bodies.speech import CreateSpeech
 
 DIMENSIONS = 64
 
 _WORD_PATTERN = re.compile(r"\w+")
+_SILENCE = b"\x80" * 800  # unsigned samples of 8 bits at 8 kHz
 
 
 def embed_text(text: str, dimensions: int = DIMENSIONS) -> list[float]:
@@ -111,11 +120,27 @@ class FakeTasks(base.Engine):
                 reply = _score_pairs(_decode_body(_ScoreBody, body))
             case "rerank":
                 reply = _rank_documents(_decode_body(_RerankBody, body))
+            case "moderate":
+                reply = _moderate(_decode_body(CreateModeration, body))
             case "transcribe":
                 reply = {"text": f"You sent {len(body)} bytes of {media_type.partition(';')[0]}."}
             case _:
                 raise base.unsupported_task(self, f"does not {task}")
         return base.PassthroughReply(msgspec.json.encode(reply))
+
+    async def speak(self, model: str, body: bytes, as_events: bool = False) -> AsyncGenerator[bytes, None]:
+        request = _decode_body(CreateSpeech, body)
+        if request.response_format not in ("wav", "pcm"):
+            raise UnsupportedParameter("The fake engine speaks wav and pcm only.", param="response_format")
+        pieces = [_SILENCE] * len(_WORD_PATTERN.findall(request.input))
+        if request.response_format == "wav":
+            pieces.insert(0, _wav_header(len(pieces) * len(_SILENCE)))
+        for piece in pieces:
+            await asyncio.sleep(0)
+            yield _to_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()}) if as_events else piece
+        if as_events:
+            usage = {"input_tokens": len(pieces), "output_tokens": len(pieces), "total_tokens": 2 * len(pieces)}
+            yield _to_event({"type": "speech.audio.done", "usage": usage})
 
     def parse_prompt(self, prompt: Prompt) -> ParsedPrompt:
         if self.level == "harmony" and not isinstance(prompt, ChatPrompt):
@@ -139,6 +164,32 @@ def _decode_body(kind: type[T], body: bytes) -> T:
         return msgspec.json.decode(body, type=kind)
     except MsgspecError as error:
         raise InvalidValue(f"The fake engine cannot decode the request body: {error}.") from None
+
+
+def _wav_header(size: int) -> bytes:
+    """Return the header of a WAV file with so many bytes of samples, each of 8 bits, at 8 kHz."""
+    return struct.pack("<4sI8sIHHIIHH4sI", b"RIFF", 36 + size, b"WAVEfmt ", 16, 1, 1, 8000, 8000, 1, 8, b"data", size)
+
+
+def _to_event(event: dict[str, Any]) -> bytes:
+    return b"data: %b\n\n" % msgspec.json.encode(event)
+
+
+def _moderate(body: CreateModeration) -> dict[str, Any]:
+    texts = [
+        one if isinstance(one, str) else " ".join([part.text for part in one if isinstance(part, ModerationText)])
+        for one in list_inputs(body)
+    ]
+    flags = [{name: name in text for name in CATEGORIES} for text in texts]
+    results = [
+        {
+            "flagged": any(each.values()),
+            "categories": each,
+            "category_scores": {name: 0.99 if flag else 0.01 for name, flag in each.items()},
+        }
+        for each in flags
+    ]
+    return {"id": "modr-fake", "model": body.model, "results": results}
 
 
 def _score_pairs(body: _ScoreBody) -> dict[str, Any]:

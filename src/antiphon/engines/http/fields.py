@@ -113,10 +113,12 @@ CHAT_FIELDS: Final[Column] = {
     **same_name("tools", "tool_choice", "parallel_tool_calls"),
     "reasoning items": SentField("reasoning_content"),
     "input_image": SentField("messages", note="`image_url` parts with data URLs"),
+    "input_audio": UnsupportedField("It accepts no audio in chats."),
 }
 
 _IN_TEMPLATE = UnsentField("the chat template renders it")
-_CHATS_ONLY = UnsupportedField("Images are supported at chat level only.")
+_CHATS_ONLY = UnsupportedField("Images and audio are supported at chat level only.")
+AUDIO_PARTS: Final = SentField("messages", note="`input_audio` parts")
 RAW_FIELDS: Final[Column] = {
     "max_output_tokens": SentField("max_tokens"),
     "top_logprobs": SentField("logprobs"),
@@ -124,7 +126,7 @@ RAW_FIELDS: Final[Column] = {
     "tools": UnsentField("the model's chat template renders them, and Antiphon parses the calls"),
     "tool_choice": UnsentField("Antiphon enforces it"),
     "parallel_tool_calls": DROPS_LATER_CALLS,
-    **same_cell(_CHATS_ONLY, "input_image", "mm_processor_kwargs"),
+    **same_cell(_CHATS_ONLY, "input_image", "input_audio", "mm_processor_kwargs"),
 }
 
 

@@ -5,7 +5,7 @@ UnsupportedParameter.
 """
 
 import asyncio
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import AsyncGenerator, Container, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
 import msgspec
@@ -32,6 +32,7 @@ PROBE_TOOL: Json = {
 _PAIR_TASKS: frozenset[base.Task] = frozenset({"score", "rerank"})
 _AUDIO_TASKS: frozenset[base.Task] = frozenset({"transcribe", "translate"})
 EVENT_STREAM = "text/event-stream"
+_SPEECH_TYPES = ("audio/", base.BYTES_MEDIA_TYPE)
 _EMBEDDING_FLAG = "--is-embedding"  # SGLang's error names this flag if the server was not started for embeddings
 REASONING_OPENINGS = ("<think>", "<think>\n", "<think>\n\n")
 
@@ -41,6 +42,8 @@ _PATH_NAMES: dict[base.Task, str] = {
     "embed": "embeddings",
     "transcribe": "audio/transcriptions",
     "translate": "audio/translations",
+    "moderate": "moderations",
+    "speak": "audio/speech",
 }
 
 
@@ -143,6 +146,24 @@ class HttpTasks(base.Engine):
                 error.param = None
             raise error from None
         return self._normalise_reply(model, task, reply)
+
+    async def speak(self, model: str, body: bytes, as_events: bool = False) -> AsyncGenerator[bytes, None]:
+        if "speak" not in (await self.capabilities(model)).tasks:
+            raise UnsupportedParameter(f"{self._label} does not support 'speak' for this model.", param="model")
+        try:
+            connection = await self._client.open_raw(self._task_path("speak"), body)
+        except EngineHttpError as http_error:
+            raise map_http_error(http_error, self._label, model) from None
+        try:
+            media_type = connection.content_type.partition(";")[0].strip().lower()
+            if as_events and media_type != EVENT_STREAM:
+                raise UnsupportedParameter(f"{self._label} does not send speech as events.", param="stream_format")
+            if not as_events and not media_type.startswith(_SPEECH_TYPES):
+                raise EngineFailed(f"{self._label} did not respond with audio.")
+            async for piece in self._client.read_pieces(connection):
+                yield piece
+        finally:
+            self._client.release(connection)
 
     def _normalise_reply(self, model: str, task: base.Task, reply: base.PassthroughReply) -> base.PassthroughReply:
         """Convert a reply to the common format, for engines with a format of their own."""

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from time import monotonic as _now
 from typing import TypeVar
 
@@ -152,20 +153,33 @@ class EnginePool:
             cached = self._merged[model] = available, serving, merge_capabilities(available, serving)
         return cached[2]
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Forward the chunks of a member. This async generator costs 0.2 µs per list, less than other wrappers."""
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
+        choose = partial(self._selector.choose_for_generation, request)
+        return self._forward(request.model, choose, lambda engine: engine.generate(request))
+
+    def speak(self, model: str, body: bytes, as_events: bool = False) -> AsyncGenerator[bytes, None]:
+        choose = partial(self._selector.choose_for_task, model)
+        return self._forward(model, choose, lambda engine: engine.speak(model, body, as_events))
+
+    async def _forward(
+        self,
+        model: str,
+        choose: Callable[[Attempts], Awaitable[PoolMember]],
+        start: Callable[[base.Engine], AsyncGenerator[T, None]],
+    ) -> AsyncGenerator[T, None]:
+        """Forward the output of a member. This async generator costs 0.2 µs per list, less than other wrappers."""
         attempts = Attempts(_now() + self._timeout)
         while True:
             member = self._only_member
             if member is None or attempts.tried or member.running >= member.max_running:
-                member = await self._selector.choose_for_generation(request, attempts)
-            started, epoch = False, member.start_request(request.model)
-            source = member.engine.generate(request)
+                member = await choose(attempts)
+            started, epoch = False, member.start_request(model)
+            source = start(member.engine)
             try:
-                async for chunks in source:
+                async for output in source:
                     if not started:
                         started, epoch = True, member.breaker.record_start(epoch)
-                    yield chunks
+                    yield output
             except AntiphonError as error:
                 member.record_failure(error, epoch)
                 if started:
@@ -176,7 +190,7 @@ class EnginePool:
                 return
             finally:
                 await source.aclose()
-                member.end_request(request.model, epoch)
+                member.end_request(model, epoch)
                 if self._selector.waiters:
                     self._selector.wake_waiters()
 

@@ -24,7 +24,7 @@ from antiphon.protocol.types import items as it
 from antiphon.protocol.types import tools as wire
 from antiphon.protocol.types.filters import MAX_FILTER_DEPTH, MAX_FILTER_NODES, AndFilter, Filter, OrFilter
 from antiphon.protocol.types.items import InputItem, Message
-from antiphon.protocol.types.parts import InputFile, InputImage, MessagePart, Screenshot, ToolOutputPart
+from antiphon.protocol.types.parts import InputAudio, InputFile, InputImage, MessagePart, Screenshot, ToolOutputPart
 from antiphon.protocol.types.request import CreateResponse, SharedFields
 from antiphon.protocol.types.response import JsonSchemaFormat, StructuralTagFormat
 
@@ -173,6 +173,9 @@ def check_items(items: Sequence[InputItem], name: str, limits: Limits) -> None:
             for part_index, part in enumerate(item.content):
                 if type(part) in _MEDIA_PARTS:
                     _check_part(part, f"{name}[{index}].content[{part_index}]")
+                elif type(part) is InputAudio and len(part.input_audio.data) * 3 // 4 > limits.audio_bytes:
+                    param = f"{name}[{index}].content[{part_index}].input_audio.data"
+                    raise invalid_value(param, f"an audio part has at most {limits.audio_bytes} bytes")
         elif type(item) in _CHECKED_ITEMS:
             _check_item(item, f"{name}[{index}]", limits)
 

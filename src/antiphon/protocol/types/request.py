@@ -39,6 +39,22 @@ class StreamOptions(Struct, kw_only=True):
     include_obfuscation: bool = False
 
 
+class SidePolicy(Struct, kw_only=True):
+    mode: Literal["score", "block"]
+
+
+class ModerationPolicy(Struct, kw_only=True):
+    input: SidePolicy | None = None
+    output: SidePolicy | None = None
+
+
+class ModerationConfig(Struct, kw_only=True):
+    """The `moderation` field of a request."""
+
+    model: Annotated[str, Meta(min_length=1)]
+    policy: ModerationPolicy | None = None
+
+
 class SharedFields(Struct, kw_only=True):
     """Fields that responses, chat completions and completions have in common."""
 
@@ -100,7 +116,7 @@ class CreateResponse(SharedFields, kw_only=True):
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     prompt_cache_options: Json | None = None
     context_management: list[Compactor] | None = None
-    moderation: Json | None = None
+    moderation: ModerationConfig | None = None
     image: Json | None = None
     access_programs: Json | None = None
     multi_agent: Json | None = None

@@ -113,6 +113,39 @@ class PromptRef(Struct, kw_only=True):
     variables: dict[str, str | InputText | InputImage | InputFile] | None = None
 
 
+Modality = Literal["text", "image"]
+
+
+class Judgement(Struct, kw_only=True):
+    """The result for one input."""
+
+    flagged: bool
+    categories: dict[str, bool]
+    category_scores: dict[str, float]
+    category_applied_input_types: dict[str, list[Modality]]
+
+
+class ModerationResult(Judgement, tag_field="type", tag="moderation_result", kw_only=True):
+    model: str
+
+
+class ModerationFailure(Tagged, tag="error", kw_only=True):
+    """Why the input or the output has no result."""
+
+    code: str
+    message: str
+
+
+ModerationVerdict = ModerationResult | ModerationFailure
+
+
+class ResponseModeration(Struct, kw_only=True):
+    """The results of a response."""
+
+    input: ModerationVerdict
+    output: ModerationVerdict
+
+
 class Response(Struct, kw_only=True):
     id: str
     object: Literal["response"] = "response"
@@ -150,7 +183,7 @@ class Response(Struct, kw_only=True):
     service_tier: ServiceTier = "default"
     user: str | None = None
 
-    moderation: Json | UnsetType = UNSET
+    moderation: ResponseModeration | UnsetType = UNSET
     prompt_cache_options: Json | UnsetType = UNSET
     prompt_cache_diagnostics: Json | UnsetType = UNSET
     tool_usage: Json | UnsetType = UNSET

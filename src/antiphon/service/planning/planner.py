@@ -58,6 +58,7 @@ from antiphon.service.prompting.prepared_request import (
 )
 from antiphon.service.prompting.raw_prompts import prepare_prompt
 from antiphon.service.tool_loop.compaction import allow_truncation, make_compaction_step
+from antiphon.service.tool_loop.moderation import Moderator
 from antiphon.service.tool_loop.reasoning_summaries import SummaryWriter
 from antiphon.service.tool_loop.response_turns import TurnContext, build_turns
 from antiphon.service.tool_loop.toolkit import Toolkit, hide_inline_skills
@@ -161,6 +162,7 @@ class Planner:
         self._settings = settings
         self._keyring = Keyring([new_key()]) if keyring is None else keyring
         self._toolkit = toolkit or Toolkit()
+        self.moderator: Moderator | None = None  # None: no moderation model is configured
         load = (attachments or Attachments()).load
         self._services = PromptServices(
             load, self._toolkit.find_hosted, self._keyring, settings.unserved_tools, settings.cache_key_use
@@ -205,6 +207,8 @@ class Planner:
             opening.ignored_fields = planned.ignored
             _log_ignored(planned.ignored, decoded.ignored)
         multi_turn = None if warms_up else await self._plan_turns(resolved, planned, opening)
+        # a moderated run has no slot while its input is judged, perhaps by the same model
+        patient = patient or request.moderation is not None
         ticket = self._models.admit(planned.served, planned.capabilities, patient, tenant, opening.service_tier)
         options = request.stream_options
         return PlannedResponse(
@@ -225,6 +229,7 @@ class Planner:
         """
         request = prepared_request.decoded.request
         served, capabilities = prepared_request.served, prepared_request.capabilities
+        patient = patient or request.moderation is not None
         ticket = self._models.admit(served, capabilities, patient, prepared_request.tenant, request.service_tier)
         return self._make_call(prepared_request.tenant, request, prepared_request.prepared.copy_for_call(), ticket)
 
@@ -237,6 +242,10 @@ class Planner:
         request, sent = decoded.request, decoded.sent
         cached_items = continuation.find_cached(request)
         validation.reject_unsupported_fields(request, sent)
+        if request.moderation is not None:
+            validation.require_moderator(self.moderator, "moderation").check_model(
+                request.moderation.model, "moderation.model"
+            )
         if continuation.raw_prompt is None:
             validation.require_input(request)
         validation.check_store_use(request, self._settings.store_enabled, cached_items is not None)
@@ -364,6 +373,9 @@ class Planner:
             ticket=ticket,
             timeouts=self._settings.timeouts,
             is_warmup=prepared.is_warmup,
+            moderation=None
+            if self.moderator is None or request.moderation is None
+            else self.moderator.plan(tenant, request.moderation, prepared.messages),
             logprobs_field=None if prepared.is_warmup else find_logprobs_field(request),
             new_tracer=None if self._settings.make_tracer is None else partial(self._settings.make_tracer, tenant),
         )

@@ -17,9 +17,9 @@ from antiphon.errors import (
 from antiphon.protocol.types.items import CompactionTrigger, ItemReference
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import StructuralTagFormat, TextFormat
-from antiphon.protocol.types.tools import Json
 from antiphon.service.model_io.adapter import find_logprobs_field
 from antiphon.service.prompting.prepared_request import is_warmup
+from antiphon.service.tool_loop.moderation import NO_MODERATOR, Moderator
 
 # Values that request nothing special; every engine accepts these.
 _NEUTRAL_VALUES: dict[str, object] = {
@@ -39,9 +39,7 @@ _NEUTRAL_VALUES: dict[str, object] = {
 _UNSUPPORTED = {"multi_agent": "Multi-agent responses are not supported."}
 _NO_STORE = "This server stores nothing (--disable-store)"
 _TRIGGER_ONLY = frozenset({CompactionTrigger})  # input that contains no message
-_IGNORED_FIELDS = frozenset(
-    {"prompt_cache_retention", "prompt_cache_options", "moderation", "image", "access_programs"}
-)
+_IGNORED_FIELDS = frozenset({"prompt_cache_retention", "prompt_cache_options", "image", "access_programs"})
 
 
 def reject_unsupported_fields(request: CreateResponse, sent: frozenset[str]) -> None:
@@ -49,19 +47,12 @@ def reject_unsupported_fields(request: CreateResponse, sent: frozenset[str]) -> 
     for name in sorted(_UNSUPPORTED.keys() & sent):  # sorted, so that equal requests get equal errors
         if getattr(request, name):
             raise UnsupportedParameter(_UNSUPPORTED[name], param=name)
-    if request.moderation:
-        _reject_blocking_moderation(request.moderation)
 
 
-def _reject_blocking_moderation(moderation: Json) -> None:
-    """Reject a policy that blocks: it promises that some content is never answered. Scores alone are only missing."""
-    policy = moderation.get("policy")
-    for side, rule in (policy if isinstance(policy, dict) else {}).items():
-        if isinstance(rule, dict) and rule.get("mode") == "block":
-            raise UnsupportedParameter(
-                "This server has no moderation model, so nothing would be blocked: send no policy with `mode: block`.",
-                param=f"moderation.policy.{side}.mode",
-            )
+def require_moderator(moderator: Moderator | None, param: str) -> Moderator:
+    if moderator is None:
+        raise UnsupportedParameter(NO_MODERATOR, param=param)
+    return moderator
 
 
 def require_input(request: CreateResponse) -> None:

@@ -26,6 +26,7 @@ from antiphon.protocol.bodies.embeddings import (
     encode_vectors,
 )
 from antiphon.protocol.bodies.passthrough import MultipartForm, decode_ranking, read_form
+from antiphon.protocol.bodies.speech import EVENT_STREAM, MEDIA_TYPES, CreateSpeech, decode_speech
 from antiphon.protocol.decoding.codec import encode
 from antiphon.service.engine_tasks import EngineTasks
 from antiphon.service.tokens import Tokenization
@@ -37,6 +38,7 @@ _INLINE_ENCODE_NUMBERS = 50_000  # larger results are encoded in a thread; a num
 _TEXT_TYPES = ("application/json", "text/plain", "text/vtt", "application/x-subrip", "text/event-stream")
 _BYTES = "application/octet-stream"
 _FORM_REPLIES = (*_TEXT_TYPES[1:], _BYTES)
+_SPEECH_TYPES = (*MEDIA_TYPES.values(), EVENT_STREAM)
 _RANKINGS: Sequence[tuple[str, Task, str]] = (
     ("/v1/score", "score", "Score pairs of texts"),
     ("/v1/rerank", "rerank", "Rank documents"),
@@ -99,6 +101,13 @@ class EngineTasksEndpoint(Struct, frozen=True):
         parsed, request.ignored = await read_json(request, tokens.decode_detokenize, self.limits)
         text = await run_for_client(request, self.tokenization.detokenize(request.tenant, parsed))
         await request.reply(200, encode(tokens.Detokenized(prompt=text)))
+
+    @Route("POST", "/v1/audio/speech", takes=CreateSpeech, gives_too=_SPEECH_TYPES, new_work=True)
+    async def speak(self, request: Request) -> None:
+        """Generate speech. The audio is sent as the engine generates it; 404 if the model's engine does not speak."""
+        parsed, request.ignored = await read_json(request, decode_speech, self.limits)
+        headers = [(b"content-type", parsed.media_type.encode()), (b"x-content-type-options", b"nosniff")]
+        await request.reply_in_pieces(200, headers, self.service.speak(request.tenant, parsed))
 
     def passthrough_routes(self) -> list[Route]:
         route = Route("POST", "", "", _DESCRIPTION, gives=dict[str, Any], new_work=True)

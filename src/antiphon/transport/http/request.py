@@ -154,8 +154,8 @@ class Request(Struct, eq=False):
     ) -> None:
         """Send a reply whose body is generated. The status is sent after the first piece, which may be missing."""
         async with aclosing(pieces):
-            first = await anext(pieces, b"")
             with self.channel:
+                first = await anext(pieces, b"")
                 await self.begin(status, headers)
                 if self.method != "HEAD":
                     await self.write(first)

@@ -21,7 +21,14 @@ from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.body import FieldNames, RawBody
 from antiphon.engines.http.endpoints import EngineEndpoint, StreamReader
 from antiphon.engines.http.error_mapping import map_stream_error
-from antiphon.engines.http.fields import Column, SentField, UnsentField, UnsupportedField, grammar_definition
+from antiphon.engines.http.fields import (
+    AUDIO_PARTS,
+    Column,
+    SentField,
+    UnsentField,
+    UnsupportedField,
+    grammar_definition,
+)
 from antiphon.engines.http.health_monitor import Probe, ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.tasks import paths_below
@@ -30,6 +37,7 @@ from antiphon.engines.llamacpp import wire as llamacpp
 
 class Modalities(Struct):
     vision: bool = False
+    audio: bool = False
 
 
 class Props(Struct):
@@ -79,6 +87,7 @@ class LlamaCppServer(HttpEngine):
         "top_logprobs": SentField("top_logprobs", lambda value: max(value, 1), "at least 1", {"logprobs": True}),
         "grammar.gbnf": SentField("grammar", grammar_definition),
         "logit_bias": SentField("logit_bias", _bias_pairs, "as pairs"),
+        "input_audio": AUDIO_PARTS,
     }
     raw_fields: ClassVar[Column] = {
         "max_output_tokens": SentField("n_predict"),
@@ -94,13 +103,12 @@ class LlamaCppServer(HttpEngine):
     async def probe(self) -> Probe:
         probe, props = await super().probe(), await self._fetch_props()
         slots = props.total_slots if props.total_slots and props.total_slots > 0 else None
-        capabilities = probe.capabilities
-        if not props.modalities.vision:
-            capabilities = replace(
-                capabilities, unsupported_reasons={"input_image": "The model does not support images."}
-            )
+        reasons = {} if props.modalities.vision else {"input_image": "The model does not support images."}
+        if not props.modalities.audio:
+            reasons["input_audio"] = "The model does not support audio."
         capabilities = replace(
-            capabilities,
+            probe.capabilities,
+            unsupported_reasons=reasons,
             template_has_tools=not self._is_token_level or "tools" in props.chat_template,
             template_source=props.chat_template if self._is_token_level else "",
         )

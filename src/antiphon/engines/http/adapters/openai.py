@@ -6,7 +6,15 @@ from typing import ClassVar
 
 from antiphon.engines.base import Task
 from antiphon.engines.http.base import HttpEngine
-from antiphon.engines.http.fields import NO_RAW_FORMATS, Column, SentField, UnsentField, UnsupportedField, same_cell
+from antiphon.engines.http.fields import (
+    AUDIO_PARTS,
+    NO_RAW_FORMATS,
+    Column,
+    SentField,
+    UnsentField,
+    UnsupportedField,
+    same_cell,
+)
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.tasks import paths_below
@@ -21,7 +29,7 @@ class OpenAI(HttpEngine):
     title = "OpenAI and compatible servers"
     port = 80
     api = ""
-    task_paths: ClassVar = paths_below("", "embed", "transcribe", "translate")
+    task_paths: ClassVar = paths_below("", "embed", "moderate", "transcribe", "translate", "speak")
     embedding_fields = frozenset({"dimensions"})
     fields: ClassVar[Column] = {
         **same_cell(
@@ -32,6 +40,7 @@ class OpenAI(HttpEngine):
         "cache_salt": UnsentField("its caches are per organisation; see `prompt_cache_key` for tenants"),
         "prompt_cache_key": SentField("prompt_cache_key", note="with tenants, a digest of the key and the tenant"),
         "reasoning items": UnsentField("the API accepts no reasoning text"),
+        "input_audio": AUDIO_PARTS,
     }
     raw_fields: ClassVar[Column] = {"text.format": NO_RAW_FORMATS}
     parses_control_tokens = False  # the API separates control tokens from text itself

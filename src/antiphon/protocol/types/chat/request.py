@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from antiphon.protocol.types.completions import CompletionFields
 from antiphon.protocol.types.parts import CacheBreakpoint, InputAudio, RefusalPart, Tagged
+from antiphon.protocol.types.request import ModerationConfig
 from antiphon.protocol.types.response import Effort, Verbosity
 from antiphon.protocol.types.tools import Json, TextInput
 
@@ -152,13 +153,13 @@ class CreateChat(CompletionFields, kw_only=True):
     truncation: Literal["auto", "disabled"] = "disabled"
     safety_identifier: str | None = None
     mm_processor_kwargs: dict[str, Any] | None = None  # only with compatibility mode off
+    moderation: ModerationConfig | None = None
 
     # Accepted without effect on the answer, and reported as ignored.
     store: bool | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     prompt_cache_options: Json | None = None
-    moderation: Json | None = None
     prediction: Json | None = None
 
     # Unsupported fields, declared so that they can be rejected by name.

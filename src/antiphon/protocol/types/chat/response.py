@@ -8,7 +8,8 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.protocol.types.events import ErrorBody
-from antiphon.protocol.types.parts import Logprob
+from antiphon.protocol.types.parts import Logprob, Tagged
+from antiphon.protocol.types.response import ModerationFailure, ModerationResult
 from antiphon.protocol.types.tools import Json
 
 ChatFinish = Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
@@ -61,6 +62,18 @@ class ToolCall(Struct, kw_only=True):
     custom: CalledCustom | UnsetType = UNSET
 
 
+class ModerationResults(Tagged, tag="moderation_results", kw_only=True):
+    model: str
+    results: list[ModerationResult]
+
+
+class ChatModeration(Struct, kw_only=True):
+    """The results of a chat completion; those of its output have one for each choice."""
+
+    input: ModerationResults | ModerationFailure
+    output: ModerationResults | ModerationFailure
+
+
 class ChatDelta(Struct, gc=False):
     content: str | UnsetType | None = UNSET
     role: Literal["assistant"] | UnsetType = UNSET
@@ -93,6 +106,7 @@ class ChatChunk(Struct, gc=False):
     prompt_token_ids: list[int] | UnsetType = UNSET
     prompt_logprobs: Any = UNSET
     kv_transfer_params: Json | UnsetType = UNSET
+    moderation: ChatModeration | UnsetType = UNSET
 
 
 class StreamFault(Struct, kw_only=True):
@@ -133,3 +147,4 @@ class ChatCompletion(Struct, kw_only=True):
     prompt_token_ids: list[int] | UnsetType = UNSET
     prompt_logprobs: Any = UNSET
     kv_transfer_params: Json | UnsetType = UNSET
+    moderation: ChatModeration | UnsetType = UNSET
