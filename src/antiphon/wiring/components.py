@@ -26,6 +26,7 @@ from antiphon.service.containers.live_containers import LiveContainers
 from antiphon.service.containers.sweeper import ContainerSweeper
 from antiphon.service.engine_tasks import EngineTasks
 from antiphon.service.files import Files
+from antiphon.service.images import make_images
 from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models, make_naming
 from antiphon.service.model_io.served_model import OutputTokenLimits
@@ -109,6 +110,7 @@ class ServerComponents:
         quota = FileQuota(storage.files_max_entries, storage.files_max_bytes)
         self.files = Files(store, self.contents, quota, not storage.disable_store)
         self.skills = Skills(store, self.files, FileQuota(storage.skills_max_entries, storage.files_max_bytes))
+        self.images = make_images(config, self.egress)
         self.engine_tasks = EngineTasks(self.models, config.inference.run_timeout)
         self._build_vector_search(config)
         self._build_containers(config)
@@ -120,7 +122,9 @@ class ServerComponents:
         approvals = Approvals(store, config.storage.store_ttl)
         search = None if storage.disable_store else self.vector_search
         runner = self.code_runner if self.live_containers.is_enabled else None
-        services = ToolServices(config=config, egress=self.egress, search=search, containers=runner)
+        services = ToolServices(
+            config=config, egress=self.egress, search=search, containers=runner, images=self.images or None
+        )
         approves_code = config.tools.code_require_approval == "always"
         self.toolkit = Toolkit(mcp, built_in_tools(services), approvals, self.tool_outputs, approves_code, runner)
         settings = _planner_settings(config, self.request_policy, self.observability.tracer_factory)
@@ -194,6 +198,7 @@ class ServerLifecycle:
         await components.live.open(components.detached_runs.on_notification)
         exit_stack.push_async_callback(components.sandbox.close)
         exit_stack.push_async_callback(components.toolkit.close)
+        exit_stack.push_async_callback(components.images.close)
         exit_stack.push_async_callback(components.engine.close)
         await components.engine.open()
         maintained = (
@@ -205,6 +210,7 @@ class ServerLifecycle:
             components.file_sweeper,
             components.ingestion,
             components.container_sweeper,
+            components.images,
         )
         for one in maintained:
             self._maintenance.start(one.run_forever())
