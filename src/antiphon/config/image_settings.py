@@ -83,10 +83,10 @@ def _split_kind(spec: ImageServiceSpec) -> ImageServiceSpec:
     """Move the kind out of the URL: `vllm-omni+https://host` has the kind vllm-omni and the URL https://host."""
     if FAKE in (spec.url, spec.kind):
         return replace(spec, url=FAKE, kind=FAKE)
-    scheme, colon, rest = spec.url.partition("://")
+    scheme, colon, location = spec.url.partition("://")
     kind, _, web_scheme = scheme.partition("+")
     if colon and scheme not in _WEB_SCHEMES and kind in get_args(ImageServiceKind):
-        return replace(spec, kind=kind, url=f"{web_scheme or 'http'}://{rest}")
+        return replace(spec, kind=kind, url=f"{web_scheme or 'http'}://{location}")
     if not colon or scheme not in _WEB_SCHEMES:
         kinds = ", ".join(get_args(ImageServiceKind))
         raise StartupError(

@@ -114,7 +114,9 @@ class ServerComponents:
         self.engine_tasks = EngineTasks(self.models, config.inference.run_timeout)
         self._build_vector_search(config)
         self._build_containers(config)
-        attachments = Attachments(self.egress, config.limits, config.tools.egress_timeout, self.files.load)
+        self.attachments = attachments = Attachments(
+            self.egress, config.limits, config.tools.egress_timeout, self.files.load
+        )
         self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits)
         self.models.on_queued = runs.unread.make_room
         self.tool_outputs = ToolOutputs(store, live, runs.notifications, config.tools, attachments)
