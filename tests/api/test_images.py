@@ -270,9 +270,12 @@ async def test_a_service_over_http_is_used_and_reported_as_ready() -> None:
     async with serve_tcp(stub.handle) as port, run_api(image_service=(f"http://127.0.0.1:{port}=my-key",)) as api:
         body = await api.post_ok("images/generations", {"prompt": "x", "model": "drawer"})
         ready = await call(api.app, "GET", "/ready")
+        metrics = (await call(api.app, "GET", "/metrics")).body.decode()
     check_images(body)
     assert base64.b64decode(body["data"][0]["b64_json"]) == PNG
     assert "usage" not in body
+    assert 'antiphon_image_service_up{service="openai"} 1' in metrics
+    assert 'antiphon_image_service_running{service="openai"} 0' in metrics
     assert ready.json() == {"status": "ready", "image_services": {"up": 1, "all": 1}}
 
 

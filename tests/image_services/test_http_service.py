@@ -28,6 +28,7 @@ from antiphon.image_services.registry import IMAGE_SERVICES
 from antiphon.image_services.service_kinds import KINDS
 from tests.image_services.stub_service import encode_image, make_reply, run_stub
 from tests.support.media_files import gif, huge_png, jpeg, png
+from tests.support.paths import DOCS
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +57,19 @@ async def find_failure(service: HttpImageService, **fields: Any) -> AntiphonErro
 
 def test_every_kind_has_a_table() -> None:
     assert {*KINDS} | {"fake"} == {*IMAGE_SERVICES}
+
+
+def test_the_page_lists_what_each_kind_honours() -> None:
+    def quote(fields: frozenset[str]) -> str:
+        return ", ".join([f"`{field}`" for field in sorted(fields)])
+
+    page = (DOCS / "images.md").read_text("utf-8")
+    for kind, table in KINDS.items():
+        in_edits = quote(table.edit_fields) if "edits" in table.operations else "no edits"
+        formats = ", ".join(sorted(table.formats))
+        if "edits" in table.operations and table.edit_formats != table.formats:
+            formats += f"; in edits {', '.join(sorted(table.edit_formats))}"
+        assert f"| `{kind}` | {table.title} | {quote(table.fields)} | {in_edits} | {formats} |" in page
 
 
 async def test_images_are_requested_as_base64_with_the_fields_that_were_set() -> None:

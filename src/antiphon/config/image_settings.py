@@ -42,7 +42,7 @@ class ImageServiceSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = {}
     timeout: Annotated[Seconds, "Seconds until a request to it fails."] = 180.0
     slots: Annotated[Count, "Maximum number of concurrent requests to it."] = 8
-    name: str = ""  # that of its table; of a flag, its kind and its number
+    name: Annotated[str, "Name in logs, metrics and messages; default: that of the table."] = ""
 
     def __repr__(self) -> str:
         """Omits the key."""
@@ -111,7 +111,7 @@ def _read_file(path: Path) -> list[ImageServiceSpec]:
 
 def _complete_table(name: str, spec: ImageServiceSpec, path: Path) -> ImageServiceSpec:
     key = None if spec.key is None else resolve_secret(spec.key, f"[{name}] in {path} reads a key")
-    return _split_kind(replace(spec, name=name, key=key))
+    return _split_kind(replace(spec, name=spec.name or name, key=key))
 
 
 def _check_names(specs: Sequence[ImageServiceSpec]) -> list[ImageServiceSpec]:
