@@ -26,6 +26,7 @@ from antiphon.errors import StartupError
 
 ImageServiceKind = Literal["openai", "vllm-omni", "sglang", "sd.cpp", "localai", "fake"]
 FAKE: Final = "fake"
+_RESERVED: Final = {"prompt", "model", "n", "stream", "partial_images", "response_format"}  # the server sets them
 _WEB_SCHEMES: Final = ("http", "https", "unix")  # URL schemes that do not name the kind
 
 
@@ -110,6 +111,8 @@ def _read_file(path: Path) -> list[ImageServiceSpec]:
 
 
 def _complete_table(name: str, spec: ImageServiceSpec, path: Path) -> ImageServiceSpec:
+    if reserved := sorted(_RESERVED & spec.defaults.keys()):
+        raise StartupError(f"[{name}] in {path}: `defaults` cannot set {reserved[0]}.")
     key = None if spec.key is None else resolve_secret(spec.key, f"[{name}] in {path} reads a key")
     return _split_kind(replace(spec, name=spec.name or name, key=key))
 

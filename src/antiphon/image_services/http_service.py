@@ -30,7 +30,7 @@ from antiphon.egress import EgressClient, FetchLimits
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EngineTimeouts, EventSplitter
 from antiphon.engines.connection import EngineConnection
 from antiphon.engines.http.engine_url import parse_engine_url
-from antiphon.engines.http.error_mapping import error_text, find_error, map_http_error, map_stream_error
+from antiphon.engines.http.error_mapping import error_text, map_http_error, map_stream_error
 from antiphon.errors import AntiphonError, EngineFailed, FetchFailed, StartupError, UrlRefused
 from antiphon.image_services.base import (
     MAX_RESULT_BYTES,
@@ -114,6 +114,11 @@ class HttpImageService:
     def check(self, request: ImageRequest, param: str) -> None:
         self._table.check(request, param, self.name)
 
+    def list_ignored(self, request: ImageRequest) -> list[str]:
+        has_model = request.model is None or self._translate_model(request.model) is not None
+        has_previews = not request.partial_images or self._table.streams
+        return [name for name, is_sent in (("model", has_model), ("partial_images", has_previews)) if not is_sent]
+
     async def probe(self) -> None:
         """Ask for the models. Any answer but a failure, a rejected key or a redirect means that the service is up."""
         try:
@@ -171,7 +176,7 @@ class HttpImageService:
     async def _read_reply(self, body: bytes, request: ImageRequest) -> ImageResult:
         reply = await run_sized(len(body), self._decode, body)
         if reply.error is not None or reply.data is None:
-            raise self._map_fault(reply.error if reply.error is not None else find_error(body))
+            raise self._map_fault(reply.error)
         images = [await self._load_image(image) for image in reply.data[: (request.n or 1) + 1]]
         return await run_sized(
             sum([len(image.body) for image in images]),
@@ -200,7 +205,7 @@ class HttpImageService:
                 if reply.error is not None or reply.type == "error":
                     raise self._map_fault(reply.error)
                 kind = str(reply.type).rpartition(".")[2]
-                if kind == "partial_image":
+                if kind == "partial_image" and reply.partial_image_index in range(request.partial_images):
                     yield await self._read_partial(reply, request)
                 elif kind == "completed":
                     images.append(await self._load_image(_ReplyImage(reply.b64_json)))
@@ -210,8 +215,8 @@ class HttpImageService:
 
     async def _read_partial(self, reply: _Reply, request: ImageRequest) -> PartialImage:
         body = (await self._load_image(_ReplyImage(reply.b64_json))).body
-        index = reply.partial_image_index if isinstance(reply.partial_image_index, int) else 0
-        return PartialImage(index=index, body=body, options=read_options(body, request, reply, self._label))
+        options = read_options(body, request, reply, self._label)
+        return PartialImage(index=reply.partial_image_index, body=body, options=options)
 
     def _decode(self, body: bytes) -> _Reply:
         try:
@@ -243,7 +248,10 @@ class HttpImageService:
     def _map_error(self, error: EngineHttpError, request: ImageRequest) -> AntiphonError:
         if _get_field(_decode_error(error.body), "code") in _BLOCKED_CODES:
             return ModerationBlocked(error_text(error.body) or f"{self._label} refused this request.", param="prompt")
-        return map_http_error(error, self._label, request.model or "")
+        mapped = map_http_error(error, self._label, request.model or "")
+        if mapped.param == "input":  # the prompt is too long
+            mapped.param = "prompt"
+        return mapped
 
     def _map_fault(self, error: Any) -> AntiphonError:
         """Map an error in a reply with status 200."""

@@ -68,7 +68,7 @@ class ImageReference(Struct, kw_only=True):
 class EditImage(EditFields, kw_only=True):
     """A request in JSON to edit images."""
 
-    images: Annotated[list[ImageReference], Meta(min_length=1)]
+    images: Annotated[list[ImageReference], Meta(min_length=1, max_length=16)]
     mask: ImageReference | None = None
 
 
