@@ -7,8 +7,7 @@ without redirects, from public addresses or from its own.
 """
 
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import suppress
-from pathlib import Path
+from contextlib import aclosing, suppress
 from secrets import token_hex
 from typing import Any, Final
 
@@ -96,13 +95,10 @@ class HttpImageService:
         self._label = f"The image service {spec.name}"
         self._egress = egress
         try:
-            url = parse_engine_url(
-                f"{spec.kind}+{spec.url}", self._table.port, None if spec.ca is None else Path(spec.ca)
-            )
+            url = parse_engine_url(f"{spec.kind}+{spec.url}", self._table.port, spec.ca)
             if not spec.url.startswith("unix:"):
-                self._egress = egress.allow_operator_url(
-                    f"{spec.url.partition('://')[0]}://{url.host}", "image_service"
-                )
+                base_url = f"{spec.url.partition('://')[0]}://{url.host}"
+                self._egress = egress.allow_operator_url(base_url, "image_service")
         except (StartupError, UrlRefused) as error:
             raise StartupError(f"{self._label} cannot be used: {error}") from None
         timeouts = EngineTimeouts(first_byte=spec.timeout, idle=spec.timeout)
@@ -139,8 +135,9 @@ class HttpImageService:
             del built  # it may contain many images, and the rest takes time
             if isinstance(reply, EngineConnection):
                 try:
-                    async for event in self._read_stream(reply, request):
-                        yield event
+                    async with aclosing(self._read_stream(reply, request)) as events:
+                        async for event in events:
+                            yield event
                 finally:
                     self._client.release(reply)
             else:
@@ -178,15 +175,8 @@ class HttpImageService:
         if reply.error is not None or reply.data is None:
             raise self._map_fault(reply.error)
         images = [await self._load_image(image) for image in reply.data[: (request.n or 1) + 1]]
-        return await run_sized(
-            sum([len(image.body) for image in images]),
-            make_result,
-            images,
-            request,
-            reply,
-            _read_usage(reply.usage),
-            self._label,
-        )
+        size, usage = sum([len(image.body) for image in images]), _read_usage(reply.usage)
+        return await run_sized(size, make_result, images, request, reply, usage, self._label)
 
     async def _read_stream(
         self, connection: EngineConnection, request: ImageRequest
@@ -200,7 +190,7 @@ class HttpImageService:
             received += len(data)
             if received > _MAX_STREAM_BYTES:
                 raise EngineFailed(f"{self._label} sent a stream that exceeds the size limit.")
-            for event in [*splitter.feed(data)] if data else splitter.finish():
+            for event in splitter.feed(data) if data else splitter.finish():
                 reply = await run_sized(len(event), self._decode, event)
                 if reply.error is not None or reply.type == "error":
                     raise self._map_fault(reply.error)
