@@ -33,6 +33,7 @@ LAYERS = [
     {"transport"},
     {"service"},
     {"agent"},
+    {"image_services"},
     {"render", "parsers", "engines", "tools", "stores"},
     {"core"},
     {"protocol", "sandbox"},
@@ -49,7 +50,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "service": [
         {"operations"},
         {"containers", "skills", "vector_stores"},
-        {"responses", "completions", "compact", "tokens", "engine_tasks", "conversations", "files"},
+        {"responses", "completions", "compact", "tokens", "engine_tasks", "conversations", "files", "images"},
         {"runs"},
         {"planning"},
         {"tool_loop"},
@@ -116,6 +117,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"emitter", "history", "dialects"},
         {
             *("data_urls", "deltas", "documents", "encrypted_reasoning", "file_search", "harmony", "images"),
+            "image_generation",
             *(
                 "code_approvals",
                 "mcp_rules",

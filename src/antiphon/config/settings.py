@@ -25,6 +25,7 @@ from antiphon.config.areas import (
     ToolSettings,
     VectorSettings,
 )
+from antiphon.config.image_settings import ImageSettings
 from antiphon.config.rate_limits import QuotaSettings, SheddingSettings, TenantSpec
 from antiphon.config.setting_types import EXPECTED_TEXTS, Name
 from antiphon.config.toml_tables import TABLES
@@ -44,6 +45,7 @@ _HEADINGS: Final = {
     "embedding_model": "Vector stores",
     "allow_egress": "Egress",
     "max_turns": "Tools",
+    "image_service": "Images",
     "gpu_layers": "Engine llamacpp",
     "fake_level": "Engine fake",
     "log_level": "Logging",
@@ -70,6 +72,7 @@ class Config(Struct, frozen=True, kw_only=True):
     storage: StorageSettings = StorageSettings()
     vectors: VectorSettings = VectorSettings()
     tools: ToolSettings = ToolSettings()
+    images: ImageSettings = ImageSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     observability: ObservabilitySettings = ObservabilitySettings()
     compatibility: CompatibilitySettings = CompatibilitySettings()

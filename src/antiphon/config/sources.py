@@ -24,7 +24,9 @@ from antiphon.errors import StartupError
 T = TypeVar("T")
 
 # Settings whose values are not repeated in error messages.
-_SECRET_SETTINGS = frozenset({"api_key", "engine_key", "reasoning_key", "web_search_key", "web_search_url"})
+_SECRET_SETTINGS = frozenset(
+    {"api_key", "engine_key", "image_service", "reasoning_key", "web_search_key", "web_search_url"}
+)
 # Variables of other programs; a variable with our prefix takes precedence.
 _UNPREFIXED = {"RESPONSES_MAX_TOOL_OUTPUT_BYTES": "max_tool_output_bytes", **OTEL_VARIABLES}
 # Variables with our prefix that Kubernetes sets in every pod for a service named "antiphon".

@@ -36,7 +36,7 @@ def read_table(name: str, value: Any, path: str) -> Any:
     try:
         table = msgspec.convert(value, TABLES[name], strict=True, dec_hook=to_path)
     except msgspec.ValidationError as error:  # the message names the position and the expected type, never a value
-        raise StartupError(f"{_TABLE_TITLES[name]} in {path} is invalid: {_render_error(str(error))}.")
+        raise StartupError(f"{_TABLE_TITLES[name]} in {path} is invalid: {render_table_error(str(error))}.")
     if name == "engines":
         return tuple(_resolve_engine_key(spec, path) for spec in table)
     if name in ("mcp", "tool_servers"):
@@ -44,7 +44,7 @@ def read_table(name: str, value: Any, path: str) -> Any:
     return table
 
 
-def _render_error(error: str) -> str:
+def render_table_error(error: str) -> str:
     """Shorten msgspec's message: «Object contains unknown field `urll` - at `$[0]`» → «…, at [0]»."""
     message, _, position = error.partition(" - at `$")
     return f"{message}, at {position.rstrip('`').lstrip('.')}" if position.rstrip("`") else message

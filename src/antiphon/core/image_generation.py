@@ -27,10 +27,12 @@ class ImageRequest(Struct, frozen=True, kw_only=True):
     output_format: ImageFormat | None = None
     output_compression: int | None = None
     moderation: Literal["auto", "low"] | None = None
+    style: Literal["vivid", "natural"] | None = None
     input_fidelity: Literal["high", "low"] | None = None
     partial_images: int = 0
     sources: tuple[SourceImage, ...] = ()  # not empty: they are edited
     mask: SourceImage | None = None
+    variation: bool = False  # the source is varied, without a prompt
 
 
 class ImageOptions(Struct, frozen=True, kw_only=True):

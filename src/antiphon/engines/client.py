@@ -276,7 +276,8 @@ class EventSplitter:
     engines send it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
         self._buffer = bytearray()  # start of an incomplete event
         self.done = False  # `[DONE]` has arrived; later data is ignored
 
@@ -333,7 +334,7 @@ class EventSplitter:
 
     def _append(self, data: bytes) -> None:
         self._buffer += data
-        if len(self._buffer) > MAX_EVENT_BYTES:
+        if len(self._buffer) > self._max_event_bytes:
             raise EngineFailed("The engine sent an event that exceeds the size limit.")
 
 

@@ -26,6 +26,7 @@ from antiphon.service.containers.live_containers import LiveContainers
 from antiphon.service.containers.sweeper import ContainerSweeper
 from antiphon.service.engine_tasks import EngineTasks
 from antiphon.service.files import Files
+from antiphon.service.images import make_images
 from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models, make_naming
 from antiphon.service.model_io.served_model import OutputTokenLimits
@@ -110,10 +111,13 @@ class ServerComponents:
         quota = FileQuota(storage.files_max_entries, storage.files_max_bytes)
         self.files = Files(store, self.contents, quota, not storage.disable_store)
         self.skills = Skills(store, self.files, FileQuota(storage.skills_max_entries, storage.files_max_bytes))
+        self.images = make_images(config, self.egress)
         self.engine_tasks = EngineTasks(self.models, config.inference.run_timeout)
         self._build_vector_search(config)
         self._build_containers(config)
-        attachments = Attachments(self.egress, config.limits, config.tools.egress_timeout, self.files.load)
+        self.attachments = attachments = Attachments(
+            self.egress, config.limits, config.tools.egress_timeout, self.files.load
+        )
         self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits)
         self.models.on_queued = runs.unread.make_room
         self.tool_outputs = ToolOutputs(store, live, runs.notifications, config.tools, attachments)
@@ -121,7 +125,9 @@ class ServerComponents:
         approvals = Approvals(store, config.storage.store_ttl)
         search = None if storage.disable_store else self.vector_search
         runner = self.code_runner if self.live_containers.is_enabled else None
-        services = ToolServices(config=config, egress=self.egress, search=search, containers=runner)
+        services = ToolServices(
+            config=config, egress=self.egress, search=search, containers=runner, images=self.images or None
+        )
         approves_code, has_computer = config.tools.code_require_approval == "always", config.tools.enable_computer_call
         self.toolkit = Toolkit(
             mcp, built_in_tools(services), approvals, self.tool_outputs, approves_code, runner, has_computer
@@ -201,6 +207,7 @@ class ServerLifecycle:
         await components.live.open(components.detached_runs.on_notification)
         exit_stack.push_async_callback(components.sandbox.close)
         exit_stack.push_async_callback(components.toolkit.close)
+        exit_stack.push_async_callback(components.images.close)
         exit_stack.push_async_callback(components.engine.close)
         await components.engine.open()
         maintained = (
@@ -212,6 +219,7 @@ class ServerLifecycle:
             components.file_sweeper,
             components.ingestion,
             components.container_sweeper,
+            components.images,
         )
         for one in maintained:
             self._maintenance.start(one.run_forever())

@@ -13,6 +13,7 @@ from antiphon import errors
 from antiphon.admission import Admission
 from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_data_url, read_file_data, to_data_url
 from antiphon.core.documents import CONTAINER_FOLDER, clean_name, fence_text, name_in_container, name_sent_file
+from antiphon.core.image_generation import SourceImage
 from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.limits import Limits
@@ -79,6 +80,18 @@ class Attachments:
                 param=param,
             )
         self._check_size(missing, lookup)
+
+    async def load_source(self, tenant: str, url: str | None, file_id: str | None, param: str) -> SourceImage:
+        """Load an image that an image service is to edit, from its URL or from a file."""
+        loaded = await self._load_image(tenant, ImageAttachment(url or "", file_id), param)
+        data = await run_sized(len(loaded), read_data_url, loaded, self._limits.image_bytes)
+        return SourceImage(data.body, data.media_type)
+
+    async def check_source(self, body: bytes, param: str) -> SourceImage:
+        """Check an image that a client uploads. Raises InvalidImage."""
+        if len(body) > self._limits.image_bytes:
+            raise errors.InvalidImage(f"An image has at most {self._limits.image_bytes:,} bytes.", param=param)
+        return SourceImage(body, (await run_sized(len(body), _read_image, body, self._limits, param)).media_type)
 
     async def _load_all(self, tenant: str, missing: MissingSources, lookup: AttachmentLookup) -> None:
         """Load the sources concurrently and raise the first failure.

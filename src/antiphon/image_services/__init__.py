@@ -1,0 +1,1 @@
+"""Image services: servers that make and edit images, behind one interface."""
