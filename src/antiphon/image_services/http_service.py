@@ -57,7 +57,7 @@ class _ReplyImage(Struct):
     revised_prompt: Any = None
 
 
-class _Reply(Struct):
+class _ImagesReply(Struct):
     """A reply, or the event of a stream; only what is used is decoded."""
 
     data: list[_ReplyImage] | None = None
@@ -81,7 +81,7 @@ class _Usage(Struct):
     input_tokens_details: _TokenDetails = _TokenDetails()
 
 
-_DECODER: Final = Decoder(_Reply)
+_DECODER: Final = Decoder(_ImagesReply)
 _ANY_JSON: Final = Decoder[Any]()
 
 
@@ -183,7 +183,7 @@ class HttpImageService:
     ) -> AsyncGenerator[PartialImage | ImageResult, None]:
         splitter, received, is_open = EventSplitter(_MAX_REPLY_BYTES), 0, True
         images: list[GeneratedImage] = []
-        last = _Reply()
+        last = _ImagesReply()
         while is_open:
             data = await connection.read(self.timeout)
             is_open = bool(data)
@@ -203,12 +203,12 @@ class HttpImageService:
             is_open = is_open and not splitter.done
         yield make_result(images, request, last, _read_usage(last.usage), self._label)
 
-    async def _read_partial(self, reply: _Reply, request: ImageRequest) -> PartialImage:
+    async def _read_partial(self, reply: _ImagesReply, request: ImageRequest) -> PartialImage:
         body = (await self._load_image(_ReplyImage(reply.b64_json))).body
         options = read_options(body, request, reply, self._label)
         return PartialImage(index=reply.partial_image_index, body=body, options=options)
 
-    def _decode(self, body: bytes) -> _Reply:
+    def _decode(self, body: bytes) -> _ImagesReply:
         try:
             return _DECODER.decode(body)
         except DECODE_ERRORS:
