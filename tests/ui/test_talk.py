@@ -1,0 +1,176 @@
+"""Talk, in a browser: requests are composed, answers grow, calls are answered, and everything works by keyboard."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.chromium import Page
+from tests.support.server_process import ServerProcess
+
+pytestmark = pytest.mark.needs("chromium")
+
+OPTIONS = ".options summary"
+TURNS = "document.querySelectorAll('.figures').length"
+
+
+def ask(page: Page, text: str) -> None:
+    page.fill("#draft", text)
+    page.click("form.composer button.primary")
+
+
+def wait_for_turns(page: Page, count: int) -> None:
+    page.wait_for(f"{TURNS} === {count}")
+
+
+def last_request(page: Page, server: ServerProcess) -> Any:
+    """Return the last response, which echoes the fields of its request."""
+    response_id = page.evaluate("location.pathname.split('/').pop()")
+    return json.loads(server.get(f"/v1/responses/{response_id}")[1])
+
+
+@pytest.mark.shows("H7.6")
+def test_an_answer_grows_and_has_figures(page: Page) -> None:
+    ask(page, "slow, please")
+    page.wait_for_text("It begins")
+    assert page.evaluate("document.querySelector('.stop') !== null")
+    page.wait_for_text("It begins and goes on and ends.")
+    wait_for_turns(page, 1)
+    assert "first token" in page.text()
+    assert "tokens/s" in page.text()
+
+
+@pytest.mark.shows("H7.6")
+def test_a_conversation_continues_and_its_address_opens_it_again(page: Page, server: ServerProcess) -> None:
+    ask(page, "markdown")
+    wait_for_turns(page, 1)
+    ask(page, "and again")
+    wait_for_turns(page, 2)
+    page.wait_for("location.pathname.startsWith('/ui/talk/resp_')")
+    assert last_request(page, server)["previous_response_id"]
+    page.open(server.url + page.evaluate("location.pathname"))
+    wait_for_turns(page, 2)
+    assert "You said: and again" in page.text()
+    tags = page.evaluate("[...document.querySelectorAll('.markdown *')].map((node) => node.localName)")
+    assert {"h2", "strong", "em", "code", "a", "ol", "ul", "blockquote", "table", "pre"} <= set(tags)
+
+
+@pytest.mark.shows("H7.6")
+def test_fields_of_the_composer_are_sent(page: Page, server: ServerProcess) -> None:
+    page.click(OPTIONS)
+    page.fill("[name=instructions]", "Be brief.")
+    page.fill("[name=effort]", "low")
+    page.fill("[name=max]", "50")
+    page.fill("[name=schema]", '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], '
+                               '"additionalProperties": false}')  # fmt: skip
+    ask(page, "hello")
+    wait_for_turns(page, 1)
+    page.wait_for("location.pathname.startsWith('/ui/talk/resp_')")
+    sent = last_request(page, server)
+    assert (sent["instructions"], sent["max_output_tokens"], sent["background"]) == ("Be brief.", 50, True)
+    assert sent["reasoning"]["effort"] == "low"
+    assert sent["text"]["format"]["type"] == "json_schema"
+    assert '"a"' in page.text()
+
+
+@pytest.mark.shows("H7.6")
+def test_the_output_of_a_function_is_asked_for_and_sent(page: Page) -> None:
+    page.click(OPTIONS)
+    page.evaluate(
+        "[...document.querySelectorAll('button')].find((one) => one.textContent === 'Insert an example').click()"
+    )
+    ask(page, "weather?")
+    page.wait_for_text("Output of get_weather")
+    assert "<b>Oslo</b>" in page.text()
+    page.fill(".pending textarea", "rain <b>all</b> day")
+    page.click(".pending button.primary")
+    page.wait_for_text("Take an umbrella.")
+    assert "rain <b>all</b> day" in page.text()
+
+
+def test_what_is_not_json_is_explained_and_not_sent(page: Page) -> None:
+    page.click(OPTIONS)
+    page.fill("[name=functions]", "[{]")
+    ask(page, "hello")
+    page.wait_for_text("The functions must be JSON")
+    assert page.evaluate("document.querySelectorAll('.turn').length") == 0
+
+
+@pytest.mark.shows("H7.6")
+def test_dropped_images_and_files_are_sent(page: Page) -> None:
+    page.evaluate(
+        """(async () => {
+          const canvas = document.createElement('canvas');
+          canvas.width = canvas.height = 8;
+          const blob = await new Promise((resolve) => canvas.toBlob(resolve));
+          const data = new DataTransfer();
+          data.items.add(new File([blob], 'dot.png', { type: 'image/png' }));
+          data.items.add(new File(['the notes'], 'notes.txt', { type: 'text/plain' }));
+          document.querySelector('.talk').dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true }));
+        })()"""
+    )
+    page.wait_for("document.querySelectorAll('.composer .chips .chip').length === 2")
+    ask(page, "what is this?")
+    page.wait_for_text("[image png 8x8]")
+    page.wait_for("document.querySelector('.turn img').naturalWidth === 8")
+    assert "notes.txt" in page.text()
+
+
+@pytest.mark.shows("H7.6")
+def test_an_answer_can_be_stopped(page: Page, server: ServerProcess) -> None:
+    ask(page, "endless")
+    page.wait_for_text("Without")
+    page.click(".stop")
+    wait_for_turns(page, 1)
+    page.wait_for("location.pathname.startsWith('/ui/talk/resp_')")
+    assert last_request(page, server)["status"] == "cancelled"
+
+
+def test_an_error_is_shown(page: Page) -> None:
+    ask(page, "fails")
+    page.wait_for_text("The engine <i>died</i>.")
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("curl", "/v1/responses \\"), ("openai-python", "client.responses.create("),
+        ("openai-node", "new OpenAI({ baseURL:"), ("Codex", "[model_providers.antiphon]"),
+    ],
+)  # fmt: skip
+@pytest.mark.shows("H7.6")
+def test_a_request_can_be_copied_for_other_clients(page: Page, server: ServerProcess, name: str, part: str) -> None:
+    page.fill("#draft", 'it\'s "quoted"')
+    page.fill("[aria-label='Copy as']", name)
+    page.wait_for("document.querySelector('.snippet')")
+    text = page.evaluate("document.querySelector('.snippet').textContent")
+    assert part in text
+    assert server.url in text
+
+
+@pytest.mark.shows("H7.6")
+def test_everything_works_by_keyboard(page: Page) -> None:
+    """Tab reaches the message, the options and every field; Enter sends, Escape closes."""
+    page.evaluate("document.body.focus()")
+    reached: list[str] = []
+    while "draft" not in reached:
+        page.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
+        assert len(reached) < 20, reached
+    assert reached[:5] == ["Antiphon", "Talk", "Wire", "Log", "Server"]
+    page.type("first line")
+    page.press("Enter", modifiers=8)
+    page.type("second line")
+    page.press("Enter")
+    page.wait_for_text("second line")
+    wait_for_turns(page, 1)
+    focused = "document.activeElement.localName"
+    for _ in range(10):
+        page.press("Tab")
+        if page.evaluate(focused) == "summary":
+            break
+    page.press("Enter")
+    page.wait_for("document.querySelector('.options').open")
+    page.press("Tab")
+    page.type("Be brief.")
+    assert page.evaluate("document.querySelector('[name=instructions]').value") == "Be brief."
