@@ -1,12 +1,15 @@
 """Talk, in a browser: requests are composed, answers grow, calls are answered, and everything works by keyboard."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.chromium import Page
 from tests.support.server_process import ServerProcess
+from tests.tools.mcp.reference_server import run_reference_server
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -17,6 +20,13 @@ TURNS = "document.querySelectorAll('.figures').length"
 def ask(page: Page, text: str) -> None:
     page.fill("#draft", text)
     page.click("form.composer button.primary")
+
+
+def press(page: Page, text: str) -> None:
+    """Press the button with this text."""
+    find = f"[...document.querySelectorAll('button')].find((one) => one.textContent.trim() === {json.dumps(text)})"
+    page.wait_for(f"{find} && !{find}.disabled")
+    page.evaluate(f"{find}.click()")
 
 
 def wait_for_turns(page: Page, count: int) -> None:
@@ -76,9 +86,7 @@ def test_fields_of_the_composer_are_sent(page: Page, server: ServerProcess) -> N
 @pytest.mark.shows("H7.6")
 def test_the_output_of_a_function_is_asked_for_and_sent(page: Page) -> None:
     page.click(OPTIONS)
-    page.evaluate(
-        "[...document.querySelectorAll('button')].find((one) => one.textContent === 'Insert an example').click()"
-    )
+    press(page, "Insert an example")
     ask(page, "weather?")
     page.wait_for_text("Output of get_weather")
     assert "<b>Oslo</b>" in page.text()
@@ -86,6 +94,41 @@ def test_the_output_of_a_function_is_asked_for_and_sent(page: Page) -> None:
     page.click(".pending button.primary")
     page.wait_for_text("Take an umbrella.")
     assert "rain <b>all</b> day" in page.text()
+
+
+@pytest.mark.needs("node")
+@pytest.mark.shows("H7.6", "H7.8")
+def test_a_call_of_an_mcp_server_is_approved(page: Page, tmp_path: Path) -> None:
+    with run_reference_server("streamableHttp", tmp_path) as url:
+        page.click(OPTIONS)
+        press(page, "Add a server")
+        page.fill("[type=url]", url)
+        page.fill("[aria-label='Label of the MCP server']", "everything")
+        ask(page, "use it")
+        page.wait_for_text("May everything run")
+        press(page, "Approve")
+        press(page, "Continue")
+        wait_for_turns(page, 2)
+        page.wait_for_text("The tool said:")
+    assert "approved" in page.text()
+
+
+@pytest.mark.shows("H7.6")
+def test_a_conversation_that_is_not_stored_sends_its_history(page: Page) -> None:
+    page.click(OPTIONS)
+    page.click(".options [type=checkbox]")
+    ask(page, "markdown")
+    wait_for_turns(page, 1)
+    ask(page, "and again")
+    wait_for_turns(page, 2)
+    page.wait_for_text("You said: and again")
+    assert page.evaluate("location.pathname") == "/"
+    first, second = page.evaluate("[...document.querySelectorAll('.figures')].map((one) => one.innerText)")
+    assert tokens_in(second) > tokens_in(first)
+
+
+def tokens_in(figures: str) -> int:
+    return int(re.findall(r"(\d+) in", figures)[0])
 
 
 def test_what_is_not_json_is_explained_and_not_sent(page: Page) -> None:

@@ -28,7 +28,17 @@ function page() {
       ${apiKey.value ? html`<button class="link" @click=${() => setKey('')}>Forget the key</button>` : nothing}
     </header>
     ${notice.value ? html`<p class="notice" role="alert">${notice.value} <button class="link" @click=${() => { notice.value = ''; }}>Dismiss</button></p>` : nothing}
-    <main><h1 class="hidden">${title}</h1>${needsKey.value ? keyForm() : view()}</main>`;
+    <main><h1 class="hidden">${title}</h1>${needsKey.value ? keyForm() : show(view)}</main>`;
+}
+
+/** Render a view; an error in it does not take the navigation with it. @param {() => unknown} view */
+function show(view) {
+  try {
+    return view();
+  } catch (error) {
+    console.error(error);
+    return html`<p class="error" role="alert">This view cannot be shown: ${String(error)}</p>`;
+  }
 }
 
 function keyForm() {

@@ -178,7 +178,12 @@ function sendAnswers(calls) {
 }
 
 function copyMenu() {
-  return html`<select aria-label="Copy as" @change=${(/** @type {any} */ event) => { snippet.value = event.target.value; event.target.value = ''; }}>
+  const show = (/** @type {any} */ event) => {
+    snippet.value = event.target.value;
+    event.target.value = '';
+    /** @type {HTMLElement | null} */ (document.querySelector('.snippet'))?.focus();
+  };
+  return html`<select aria-label="Copy as" @change=${show}>
     <option value="">Copy as …</option>${Object.keys(SNIPPETS).map((name) => html`<option>${name}</option>`)}</select>`;
 }
 
@@ -195,7 +200,10 @@ function snippetDialog() {
   } catch (error) {
     text = String(error);
   }
-  const close = () => { snippet.value = ''; };
+  const close = () => {
+    snippet.value = '';
+    document.getElementById('draft')?.focus();
+  };
   return html`<div class="dialog" role="dialog" aria-modal="true" aria-label=${`As ${snippet.value}`} @keydown=${(/** @type {KeyboardEvent} */ event) => { if (event.key === 'Escape') close(); }}>
     <pre class="snippet" tabindex="0">${text}</pre><div class="row"><span class="grow"></span>
     <button type="button" class="primary" @click=${() => attempt(async () => { await navigator.clipboard.writeText(text); close(); })}>Copy</button>
