@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.chromium import Page
-from tests.support.server_process import ServerProcess
+from tests.support.chromium import Browser, Page
+from tests.support.server_process import ServerProcess, run_server
 from tests.tools.mcp.reference_server import run_reference_server
 
 pytestmark = pytest.mark.needs("chromium")
@@ -169,9 +169,23 @@ def test_an_answer_can_be_stopped(page: Page, server: ServerProcess) -> None:
     assert last_request(page, server)["status"] == "cancelled"
 
 
-def test_an_error_is_shown(page: Page) -> None:
+def test_an_error_is_shown_and_the_conversation_continues(page: Page) -> None:
     ask(page, "fails")
     page.wait_for_text("The engine <i>died</i>.")
+    wait_for_turns(page, 1)
+    ask(page, "go on")
+    page.wait_for_text("You said: go on")
+
+
+def test_a_server_that_stores_nothing_can_be_talked_to(browser: Browser) -> None:
+    with run_server("--engine", "fake", "--disable-store") as server, browser.new_page() as page:
+        page.open(f"{server.url}/")
+        page.wait_for("document.querySelector('#model option')")
+        for count in (1, 2):
+            ask(page, f"hello {count}")
+            page.wait_for_text(f"You said: hello {count}")
+            wait_for_turns(page, count)
+        page.check(server.url, allowed=["status of 400"])
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ export class ApiError extends Error {
   constructor(status, message, param = null) {
     super(param ? `${message} (${param})` : message);
     this.status = status;
+    this.param = param;
   }
 }
 

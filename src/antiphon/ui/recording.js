@@ -22,6 +22,8 @@ export class Recording {
   /** @type {State} */
   state = 'connecting';
   error = '';
+  /** The field of the request that the server rejected. @type {string | null} */
+  rejected = null;
   began = performance.now();
   firstDelta = 0;
   lastDelta = 0;
@@ -153,6 +155,7 @@ export class Recording {
     if (!this.isRunning) return;
     this.state = state;
     this.error = error?.message ?? '';
+    if (error instanceof ApiError) this.rejected = error.param;
     this.#changed();
   }
 }

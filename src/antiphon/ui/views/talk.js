@@ -235,7 +235,7 @@ function inputItems() {
 }
 
 function previousId() {
-  const last = turns.value[turns.value.length - 1]?.recording;
+  const last = turns.value.filter((turn) => turn.recording.response).pop()?.recording; // others never began
   return last?.response?.store ? last.id : '';
 }
 
@@ -253,6 +253,12 @@ function start(input) {
   const recording = makeRecording();
   turns.value = [...turns.value, { input, request, recording }];
   recording.create(request).then(() => {
+    if (recording.rejected === 'background' && settings.value.background) { // a server that stores nothing
+      turns.value = turns.value.filter((turn) => turn.recording !== recording);
+      change({ background: false });
+      start(input);
+      return;
+    }
     if (recording.id && recording.response?.store && route.value.view === 'talk') {
       loadedId = recording.id;
       replacePath(`/ui/talk/${recording.id}`);
