@@ -193,10 +193,10 @@ function snippetDialog() {
   try {
     const last = turns.value[turns.value.length - 1]?.request;
     const body = draft.value || !last?.input ? buildRequest(settings.value, inputItems(), previousId()) : last;
-    delete body.background; // these programs wait for the response
+    const { background, ...sent } = body; // these programs wait for the response
     const [only] = body.input;
     const isText = body.input.length === 1 && only.content?.length === 1 && only.content[0].type === 'input_text';
-    text = SNIPPETS[snippet.value]({ ...body, input: isText ? only.content[0].text : body.input }, location.origin);
+    text = SNIPPETS[snippet.value]({ ...sent, input: isText ? only.content[0].text : body.input }, location.origin);
   } catch (error) {
     text = String(error);
   }
