@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang golden
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang golden screenshots
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ sglang: $(VENV)/.dev ## install SGLang for the CPU in build/sglang, 2 GB
 
 golden: $(VENV)/.dev ## rewrite the expected results of recorded engines
 	@$(BIN)/python -m tools.golden expect
+
+screenshots: $(VENV)/.dev ## pictures of all views of the page, light, dark and small, in build/screenshots
+	@$(BIN)/python -m tests.ui.screenshots build/screenshots
 
 drills: $(VENV)/.dev ## fault injection: kills, stops, partitions, full disks (ARGS="--quick" takes minutes, ARGS=zombie runs one, ARGS=--planted checks that each finds its fault)
 	@$(BIN)/python -m drills $(ARGS)

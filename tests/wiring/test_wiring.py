@@ -187,6 +187,7 @@ def test_every_setting_is_read_by_the_source() -> None:
         read |= {*fields, *(f"{name}_{field}" for field in fields)}
     read |= {"url", "host", "port"} if "server_url" in read else set()
     read |= {"store"} if "store_location" in read else set()
+    read |= {"ui"} if "serves_page" in read else set()
     read |= {"engines", "engine_slots"} if "specs" in read else set()
     read |= {"alias", "aliases"} if "names" in read else set()
     read |= {"mcp", "mcp_server"} if "mcp_servers" in read else set()

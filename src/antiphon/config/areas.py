@@ -75,6 +75,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         "Origin of a web page that may call the server, such as https://app.example (CORS).",
         "pages of the server itself",
     ] = ()
+    ui: Annotated[
+        Literal["auto", "on", "off"],
+        "Serve the page at /, which shows only what the API key of its user may read. auto: on loopback; off: a 404.",
+    ] = "auto"
     queue: Annotated[Amount, "Maximum number of requests that wait for each model; more are rejected with 429."] = 64
     ping_interval: Annotated[Interval, "Seconds without an event until a stream sends a keepalive; 0: none."] = 15.0
     stall_seconds: Annotated[Seconds, "Seconds until a client that does not read its stream is disconnected."] = 60.0
@@ -111,6 +115,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+    @property
+    def serves_page(self) -> bool:
+        return self.ui == "on" or (self.ui == "auto" and self.on_loopback)
 
     @property
     def allow_loopback_urls(self) -> bool:

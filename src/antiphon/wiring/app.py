@@ -29,6 +29,7 @@ from antiphon.transport.endpoints.files import FilesEndpoint
 from antiphon.transport.endpoints.images import ImagesEndpoint
 from antiphon.transport.endpoints.moderations import ModerationsEndpoint
 from antiphon.transport.endpoints.openapi import DocsEndpoint
+from antiphon.transport.endpoints.page import PageEndpoint
 from antiphon.transport.endpoints.responses import ResponsesEndpoint
 from antiphon.transport.endpoints.skills import SkillsEndpoint
 from antiphon.transport.endpoints.stored_responses import StoredResponsesEndpoint
@@ -86,6 +87,7 @@ def build_app(
     example_model = next((model.id for model in components.models.models()), "MODEL")
     docs = DocsEndpoint(routes, version("antiphon"), config.limits, example_model)
     routes += collect_routes(docs, *([websockets] if config.server.websocket == "on" else []))
+    routes += collect_routes(PageEndpoint()) if config.server.serves_page else []
     observability.register_gauges(components, websockets.__len__, websockets.load)
     lifecycle = ServerLifecycle(components, websockets.drain)
     headers = StandardHeaders(config.compatibility, components.loads)

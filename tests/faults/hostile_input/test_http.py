@@ -103,7 +103,8 @@ async def test_other_methods_are_not_allowed(server: ServerProcess, method: str)
 
 PROTECTED_PATHS = [
     "/v1/responses", "/responses", "/v1/models", "/models", "/v1/models/fake", "/metrics", "/openapi.json", "/docs",
-    "/", "//v1/models", "/v1/../health", "/V1/models", "/%761/models", "/v1%2fmodels", "/v1/models/", "/v1/models;x",
+    "/uix", "/%75i/",
+    "//v1/models", "/v1/../health", "/V1/models", "/%761/models", "/v1%2fmodels", "/v1/models/", "/v1/models;x",
     "/health/../v1/models", "/health/", "/health;/v1/models", "/healthz", "/ready/x",
     "/nowhere", "/./health", "//health", "/health%00", "/HEALTH",
 ]  # fmt: skip

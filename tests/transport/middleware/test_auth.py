@@ -81,7 +81,7 @@ async def test_only_public_routes_answer_without_a_key(method: str) -> None:
     ],
 )  # fmt: skip
 async def test_unknown_paths_require_a_key(path: str) -> None:
-    minimal_app = MinimalApp(WITH_KEYS)
+    minimal_app = MinimalApp(WITH_KEYS.with_settings(ui="off"))
     assert (await call(minimal_app.app, "GET", path)).status == 401
     assert (await call(minimal_app.app, "GET", path, KEY_HEADER)).status == 404
 
@@ -219,6 +219,20 @@ async def test_foreign_origins_are_rejected_on_loopback(origin: bytes) -> None:
         )
         assert answer.status == 403
         assert list_cors_headers(answer) == []
+
+
+@pytest.mark.parametrize(("site", "mode", "method", "status"), [
+    (b"cross-site", b"no-cors", "GET", 403), (b"cross-site", b"navigate", "POST", 403),
+    (b"cross-site", b"navigate", "GET", 200), (b"same-origin", b"cors", "GET", 200), (b"none", b"navigate", "GET", 200),
+])  # fmt: skip
+@pytest.mark.shows("H7.4")
+async def test_foreign_pages_may_link_to_a_server_on_loopback_and_load_nothing(
+    site: bytes, mode: bytes, method: str, status: int
+) -> None:
+    headers = [(b"sec-fetch-site", site), (b"sec-fetch-mode", mode)]
+    assert (await call(MinimalApp(Config()).app, method, "/v1/models", *headers)).status == status
+    beyond = await call(MinimalApp(ALL_INTERFACES).app, "GET", "/v1/models", KEY_HEADER, *headers)
+    assert beyond.status == 200
 
 
 async def test_two_origins_are_rejected() -> None:

@@ -1,6 +1,7 @@
 """Access checks: Host and Origin on loopback, API keys everywhere, and no new work during shutdown.
 
-Every path that is not public by exact match needs a key, also paths that do not exist. No decision is based on a URL
+Every path that is not public by exact match needs a key, also paths that do not exist; of the page, the files and the
+links into it (`/ui/…`) are public. No decision is based on a URL
 that is assembled from headers. Known keys resolve by digest in memory; unknown keys are looked up in the store.
 """
 
@@ -15,6 +16,7 @@ from antiphon.transport.http.channel import Header
 from antiphon.transport.http.request import Request
 
 PUBLIC = frozenset({b"/health", b"/ready", b"/version"})
+PAGE = frozenset({b"/", b"/ui"})  # public while the page is served, with everything below /ui/
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
@@ -34,6 +36,7 @@ class Authenticator:
         self._hosts = frozenset(_normalise_hosts((*LOOPBACK, config.server.host, *config.server.allow_host)))
         self._any_host = "*" in config.server.allow_host
         self._on_loopback = config.server.on_loopback
+        self._serves_page = config.server.serves_page
         self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in config.server.allow_origin)
         # exact Host values that were accepted, so that the usual one costs a look-up
         self._accepted_hosts: set[bytes] = set()
@@ -57,7 +60,9 @@ class Authenticator:
             self._check_host(host)
         if b"origin" in headers:
             self._check_origin(request)
-        if request.path in PUBLIC or (request.method == "OPTIONS" and self._is_preflight(request)):
+        elif b"sec-fetch-site" in headers:
+            self._check_fetch_site(request)
+        if self._is_public(request.path) or (request.method == "OPTIONS" and self._is_preflight(request)):
             return None
         principal: Principal | None = ANONYMOUS
         # A value that looks like a stored key is looked up even while keys are optional: it may be the first one.
@@ -142,6 +147,15 @@ class Authenticator:
             scheme, _, authority = origin.partition(b"://")
             if scheme not in (b"http", b"https") or _parse_host(authority) not in self._hosts:
                 raise Forbidden("This origin may not call the server. Start it with --allow-origin to change that.")
+
+    def _check_fetch_site(self, request: Request) -> None:
+        """Check a browser's request without an Origin: on loopback, foreign pages may link here and load nothing."""
+        is_link = request.method == "GET" and request.headers.get(b"sec-fetch-mode") == b"navigate"
+        if request.headers[b"sec-fetch-site"] == b"cross-site" and not is_link and self._is_host_restricted():
+            raise Forbidden("Pages of other sites may not load anything from this server.")
+
+    def _is_public(self, path: bytes) -> bool:
+        return path in PUBLIC or (self._serves_page and (path in PAGE or path.startswith(b"/ui/")))
 
     def _is_host_restricted(self) -> bool:
         """Whether hosts and origins are restricted.

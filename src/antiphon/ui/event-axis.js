@@ -1,0 +1,100 @@
+/** <event-axis>: a tick for every event on a time axis, coloured by item; pauses are marked. */
+
+/** @typedef {{events: import('./recording.js').WireEvent[], shown: number, selected: number, colours: Map<string, number>}} AxisData */
+
+const HEIGHT = 56, TICK = 34;
+const MIN_PAUSE = 250; // milliseconds
+const SAMPLE = 500; // gaps of which the median is taken
+const PAUSE_FACTOR = 8; // a pause is that much longer than the median gap
+
+export class EventAxis extends HTMLElement {
+  #canvas = document.createElement('canvas');
+  /** @type {AxisData} */
+  #data = { events: [], shown: 0, selected: -1, colours: new Map() };
+
+  connectedCallback() {
+    this.#canvas.setAttribute('role', 'img');
+    this.#canvas.setAttribute('aria-label', 'Events on a time axis');
+    this.append(this.#canvas);
+    new ResizeObserver(() => this.#draw()).observe(this);
+    this.#canvas.addEventListener('click', (event) => this.#pick(event.offsetX));
+  }
+
+  /** @param {AxisData} data */
+  set data(data) {
+    this.#data = data;
+    this.#draw();
+  }
+
+  /** @param {number} x */
+  #pick(x) {
+    const { events } = this.#data, time = (x / this.clientWidth) * duration(events);
+    const nearest = events.reduce((best, one) => (Math.abs(one.time - time) < Math.abs(best.time - time) ? one : best), events[0]);
+    if (nearest) this.dispatchEvent(new CustomEvent('pick', { detail: nearest.number }));
+  }
+
+  #draw() {
+    const { events, shown, selected, colours } = this.#data, width = this.clientWidth;
+    const context = this.#canvas.getContext('2d');
+    if (!context || !width) return;
+    const scale = devicePixelRatio;
+    this.#canvas.width = width * scale;
+    this.#canvas.height = HEIGHT * scale;
+    context.scale(scale, scale);
+    const style = getComputedStyle(this), total = duration(events);
+    /** @param {string} name */
+    const colour = (name) => style.getPropertyValue(name);
+    context.font = `11px ${style.fontFamily}`;
+    context.fillStyle = colour('--muted');
+    context.fillText('0 ms', 2, HEIGHT - 6);
+    const label = `${Math.round(total)} ms`;
+    context.fillText(label, width - context.measureText(label).width - 2, HEIGHT - 6);
+    this.#drawPauses(context, colour('--gap'), total);
+    const palette = Array.from({ length: 8 }, (_, index) => colour(`--c${index}`));
+    const muted = colour('--muted');
+    let drawn = -1; // ticks of one colour at one pixel are drawn once
+    events.forEach((event, index) => {
+      const place = colours.get(event.item), isDelta = event.type.endsWith('.delta');
+      const x = Math.round((event.time / total) * (width - 2));
+      const tick = ((x * 16 + (place === undefined ? 8 : place % 8)) * 2 + Number(isDelta)) * 2 + Number(index < shown);
+      if (tick === drawn) return;
+      drawn = tick;
+      context.fillStyle = place === undefined ? muted : palette[place % 8];
+      context.globalAlpha = index < shown ? 0.8 : 0.15;
+      context.fillRect(x, isDelta ? 12 : 4, isDelta ? 1 : 2, isDelta ? TICK - 12 : TICK - 4);
+    });
+    context.globalAlpha = 1;
+    const chosen = events.find((event) => event.number === selected);
+    if (!chosen) return;
+    context.fillStyle = colour('--accent');
+    context.fillRect((chosen.time / total) * (width - 2) - 1, 0, 3, TICK + 4);
+  }
+
+  /** @param {CanvasRenderingContext2D} context @param {string} fill @param {number} total */
+  #drawPauses(context, fill, total) {
+    const { events } = this.#data, width = this.clientWidth;
+    const step = Math.ceil(events.length / SAMPLE), sample = [];
+    for (let at = 1; at < events.length; at += step) sample.push(events[at].time - events[at - 1].time);
+    const median = sample.sort((a, b) => a - b)[sample.length >> 1] ?? 0;
+    const longest = Math.max(MIN_PAUSE, PAUSE_FACTOR * median);
+    events.forEach((event, index) => {
+      const gap = (events[index + 1]?.time ?? 0) - event.time;
+      if (gap < longest) return;
+      const start = (event.time / total) * width, length = (gap / total) * width;
+      context.fillStyle = fill;
+      context.fillRect(start, 8, length, TICK - 8);
+      const label = `${Math.round(gap)} ms`;
+      if (context.measureText(label).width < length - 6) {
+        context.fillStyle = getComputedStyle(this).getPropertyValue('--muted');
+        context.fillText(label, start + 4, 24);
+      }
+    });
+  }
+}
+
+/** @param {import('./recording.js').WireEvent[]} events */
+function duration(events) {
+  return Math.max(1, events[events.length - 1]?.time ?? 1);
+}
+
+customElements.define('event-axis', EventAxis);

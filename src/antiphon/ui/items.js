@@ -1,0 +1,158 @@
+/** Items of a response as templates. All content is text: of models, tools, files and users alike. */
+
+import { html, nothing } from './vendor/lit-html.js';
+import { makeLink, renderMarkdown } from './markdown.js';
+
+/** @typedef {import('./fold.js').Json} Json */
+
+/**
+ * Render one item of an input or an output.
+ * @param {Json} item
+ * @param {string} key unique for the item on the page
+ * @param {boolean} isOpen whether it is still growing
+ */
+export function renderItem(item, key, isOpen = false) {
+  switch (item.type ?? 'message') {
+    case 'message':
+      return renderMessage(item, key);
+    case 'reasoning':
+      return renderReasoning(item, key, isOpen);
+    case 'function_call':
+    case 'custom_tool_call':
+    case 'mcp_call':
+      return renderCall(item);
+    case 'function_call_output':
+    case 'custom_tool_call_output':
+      return box('tool output', item.call_id, outputText(item.output));
+    case 'code_interpreter_call':
+      return renderCode(item);
+    case 'web_search_call':
+      return box(`web search ${statusText(item)}`, describeSearch(item.action), '');
+    case 'file_search_call':
+      return box(`file search ${statusText(item)}`, (item.queries ?? []).join(' · '), searchResults(item));
+    case 'image_generation_call':
+      return html`<figure class="item">${item.result ? image(`data:image/${item.output_format ?? 'png'};base64,${item.result}`) : nothing}
+        <figcaption>image ${statusText(item)}</figcaption></figure>`;
+    case 'shell_call':
+      return box(`shell ${statusText(item)}`, '', (item.action?.commands ?? []).join('\n'));
+    case 'shell_call_output':
+      return box('shell output', '', (item.output ?? []).map((/** @type {Json} */ one) => `${one.stdout ?? ''}${one.stderr ?? ''}`).join('\n'));
+    case 'mcp_list_tools':
+      return box(`MCP ${item.server_label}`, `${item.tools?.length ?? 0} tools`,
+        (item.tools ?? []).map((/** @type {Json} */ tool) => `${tool.name}: ${tool.description ?? ''}`).join('\n'), false);
+    case 'mcp_approval_request':
+      return box(`MCP ${item.server_label} asks to call`, item.name, pretty(item.arguments));
+    case 'mcp_approval_response':
+      return box('approval', item.approve ? 'approved' : 'denied', item.reason ?? '');
+    default:
+      return box(item.type, item.status ?? '', pretty(item), false);
+  }
+}
+
+/** @param {Json} item @param {string} key */
+function renderMessage(item, key) {
+  const parts = typeof item.content === 'string' ? [{ type: 'input_text', text: item.content }] : item.content ?? [];
+  return html`<div class="item message ${item.role === 'assistant' ? 'assistant' : 'user'}">
+    ${parts.map((/** @type {Json} */ part, /** @type {number} */ index) => renderPart(part, `${key}/${index}`, item.role))}
+  </div>`;
+}
+
+/** @param {Json} part @param {string} key @param {string} role */
+function renderPart(part, key, role) {
+  switch (part.type) {
+    case 'output_text':
+      return html`<div class="markdown">${renderMarkdown(key, part.text)}</div>${citations(part.annotations ?? [])}`;
+    case 'refusal':
+      return html`<p class="refusal">${part.refusal}</p>`;
+    case 'input_image':
+      return part.image_url ? image(part.image_url) : html`<span class="chip">image ${part.file_id}</span>`;
+    case 'input_file':
+      return html`<span class="chip">${part.filename ?? part.file_id ?? part.file_url ?? 'file'}</span>`;
+    default:
+      return role === 'assistant'
+        ? html`<div class="markdown">${renderMarkdown(key, part.text ?? '')}</div>`
+        : html`<p class="plain">${part.text ?? pretty(part)}</p>`;
+  }
+}
+
+/** @param {Json} item @param {string} key @param {boolean} isOpen */
+function renderReasoning(item, key, isOpen) {
+  const parts = [...(item.summary ?? []), ...(item.content ?? [])];
+  if (!parts.length) return item.encrypted_content ? box('reasoning', 'encrypted', '') : nothing;
+  return html`<details class="item reasoning" .open=${isOpen}><summary>${isOpen ? 'Reasoning …' : 'Reasoning'}</summary>
+    ${parts.map((part, index) => html`<div class="markdown">${renderMarkdown(`${key}/r${index}`, part.text ?? '')}</div>`)}
+  </details>`;
+}
+
+/** @param {Json} item */
+function renderCall(item) {
+  const label = item.type === 'mcp_call' ? `MCP ${item.server_label}` : item.type === 'function_call' ? 'function' : 'tool';
+  const result = item.error ? pretty(item.error) : item.output ? outputText(item.output) : '';
+  return html`${box(`${label} call ${statusText(item)}`, item.name, pretty(item.arguments ?? item.input ?? ''))}
+    ${result ? box(item.error ? 'error' : 'output', '', result) : nothing}`;
+}
+
+/** @param {Json} item */
+function renderCode(item) {
+  const outputs = item.outputs ?? [];
+  const logs = outputs.filter((/** @type {Json} */ one) => one.type === 'logs');
+  return html`${box(`code ${statusText(item)}`, '', item.code ?? '')}
+    ${logs.length ? box('output', '', logs.map((/** @type {Json} */ one) => one.logs).join('\n')) : nothing}
+    ${outputs.filter((/** @type {Json} */ one) => one.type === 'image').map((/** @type {Json} */ one) => image(one.url))}`;
+}
+
+/**
+ * A box with a label, a name and text that can be folded.
+ * @param {string} label
+ * @param {string} name
+ * @param {string} text
+ */
+function box(label, name, text, isOpen = true) {
+  if (!text) return html`<div class="item box"><span class="label">${label}</span> <b>${name}</b></div>`;
+  return html`<details class="item box" ?open=${isOpen}>
+    <summary><span class="label">${label}</span> <b>${name}</b></summary><pre tabindex="0">${text}</pre></details>`;
+}
+
+/** @param {string} url an image of the server or of the user; those of other hosts are links */
+function image(url) {
+  if (/^(data:image\/|blob:)/.test(url)) return html`<img class="picture" alt="image" src=${url}>`;
+  return html`<span class="chip">${makeLink(url, url) ?? url}</span>`;
+}
+
+/** @param {Json[]} annotations */
+function citations(annotations) {
+  if (!annotations.length) return nothing;
+  return html`<ol class="citations">${annotations.map((one) =>
+    html`<li>${makeLink(one.url ?? '', one.title || one.url) ?? one.filename ?? one.file_id ?? one.type}</li>`)}</ol>`;
+}
+
+/** @param {Json} item */
+function statusText(item) {
+  return item.status && item.status !== 'completed' ? `· ${item.status.replaceAll('_', ' ')}` : '';
+}
+
+/** @param {Json | undefined} action */
+function describeSearch(action) {
+  return action?.query ?? action?.queries?.join(' · ') ?? action?.url ?? '';
+}
+
+/** @param {Json} item */
+function searchResults(item) {
+  return (item.results ?? []).map((/** @type {Json} */ one) => `${one.filename} (${one.score})`).join('\n');
+}
+
+/** @param {string | Json[] | unknown} output */
+function outputText(output) {
+  if (typeof output === 'string') return output;
+  return Array.isArray(output) ? output.map((part) => part.text ?? `[${part.type}]`).join('\n') : pretty(output);
+}
+
+/** JSON with indentation; other text as it is. @param {unknown} value @returns {string} */
+export function pretty(value) {
+  if (typeof value !== 'string') return JSON.stringify(value, null, 2);
+  try {
+    return JSON.stringify(JSON.parse(value), null, 2);
+  } catch {
+    return value;
+  }
+}

@@ -1,0 +1,158 @@
+/** Wire: the events of one stream as they arrived, and the proof that they can be read again. */
+
+import '../event-axis.js';
+import '../event-list.js';
+import { html, nothing } from '../vendor/lit-html.js';
+import { signal } from '../vendor/signals-core.js';
+import { applyEvent } from '../fold.js';
+import { pretty, renderItem } from '../items.js';
+import { parseEvent } from '../recording.js';
+import { findRecording, forgetRecording, frame, latestRecording, makeRecording, navigate, route, setQuery } from '../store.js';
+
+/**
+ * @typedef {import('../fold.js').Json} Json
+ * @typedef {import('../recording.js').Recording} Recording
+ * @typedef {import('../recording.js').WireEvent} WireEvent
+ * @typedef {{after: number, recording: Recording}} Comparison
+ * @typedef {{shown: number, response: Json | null}} Playback what a replay has shown so far
+ */
+
+const SPEEDS = [1, 10];
+const selected = signal(-1); // the number of an event
+/** @type {import('../vendor/signals-core.js').Signal<Comparison | null>} */
+const comparison = signal(null);
+/** @type {import('../vendor/signals-core.js').Signal<Playback | null>} */
+const playback = signal(null);
+/** @type {Recording | undefined} */
+let shown;
+
+export function wireView() {
+  frame.value; // recordings grow without being replaced
+  const { id, query } = route.value;
+  const recording = id ? findRecording(id) : latestRecording();
+  if (!recording) return findForm('Nothing has been streamed to this page yet. Talk to the model, or name a response.');
+  if (recording !== shown) reset(recording);
+  const colours = recording.items;
+  const type = query.get('type') ?? '', item = query.get('item') ?? '';
+  const end = playback.value?.shown ?? recording.events.length;
+  const isFiltered = type || item || end < recording.events.length;
+  const events = isFiltered ? recording.events.slice(0, end).filter((event) => (!type || event.type === type) && (!item || event.item === item)) : recording.events;
+  const chosen = recording.events.find((event) => event.number === selected.value);
+  return html`<section class="wire" aria-label="Wire">
+    ${toolbar(recording)}
+    <event-axis .data=${{ events: recording.events, shown: end, selected: selected.value, colours }} @pick=${pick}></event-axis>
+    ${filters(recording, type, item)}
+    <div class="columns">
+      <event-list .data=${{ events, label: 'Events', selected: selected.value, colours, length: events.length }} @pick=${pick}></event-list>
+      ${comparison.value ? comparisonColumn(comparison.value, recording, colours) : nothing}
+      <div class="detail">${chosen ? eventDetail(chosen, recording) : nothing}${result(recording)}</div>
+    </div></section>`;
+}
+
+/** @param {Recording} recording */
+function toolbar(recording) {
+  const { bytes, events, state } = recording;
+  return html`<div class="row bar">
+    <code class="id">${recording.id || '…'}</code><span class="chip state-${state}">${state}</span>
+    <span class="muted">${events.length} events · ${(bytes / 1024).toFixed(1)} kB${recording.breaks.length ? ` · connection lost after ${recording.breaks.join(', ')}, taken up again` : ''}</span>
+    ${recording.error ? html`<span class="error" role="alert">${recording.error}</span>` : nothing}
+    <span class="grow"></span>
+    ${recording.isRunning ? html`<button @click=${() => recording.drop()}>Drop the connection</button><button class="stop" @click=${() => recording.stop()}>Stop</button>`
+      : html`<span>Replay</span>${SPEEDS.map((speed) => html`<button @click=${() => play(recording, speed)}>${speed}×</button>`)}
+        <button @click=${() => { playback.value = null; }}>at once</button>
+        <button title="Read the stream from the server again" @click=${() => readAgain(recording)}>Reload</button>`}
+  </div>`;
+}
+
+/** @param {Recording} recording @param {string} type @param {string} item */
+function filters({ types, items }, type, item) {
+  return html`<div class="row bar">
+    <label>Type <select name="type" @change=${(/** @type {any} */ event) => setQuery({ type: event.target.value, item })}><option value="">all</option>
+      ${[...types].sort().map((one) => html`<option value=${one} ?selected=${one === type}>${one}</option>`)}</select></label>
+    <label>Item <select name="item" @change=${(/** @type {any} */ event) => setQuery({ type, item: event.target.value })}><option value="">all</option>
+      ${[...items.keys()].map((one) => html`<option value=${one} ?selected=${one === item}>${one}</option>`)}</select></label>
+    <span class="grow"></span>${findForm('')}</div>`;
+}
+
+/** @param {string} text */
+function findForm(text) {
+  return html`${text ? html`<p class="empty">${text}</p>` : nothing}<form class="row find" @submit=${(/** @type {any} */ event) => {
+    event.preventDefault();
+    navigate(`/ui/wire/${encodeURIComponent(event.target.elements.id.value.trim())}`);
+  }}><label>Response <input name="id" placeholder="resp_…" required></label><button>Show</button></form>`;
+}
+
+/** @param {Comparison} compared @param {Recording} recording @param {Map<string, number>} colours */
+function comparisonColumn({ after, recording: again }, recording, colours) {
+  const originals = new Map(recording.events.map((event) => [event.number, event.raw]));
+  /** @param {WireEvent} event */
+  const isEqual = (event) => originals.get(event.number) === event.raw;
+  const expected = recording.events.filter((event) => event.number > after).length;
+  const equal = again.events.filter(isEqual).length;
+  const isSame = equal === expected && again.events.length === expected;
+  return html`<div class="comparison">
+    <p class=${again.isRunning ? 'muted' : isSame ? 'same' : 'other'} role="status">${again.error || `${equal} of ${expected} events after ${after} equal, byte for byte`}</p>
+    <event-list .data=${{ events: again.events, label: 'Read again', selected: selected.value, colours, isEqual, length: again.events.length }} @pick=${pick}></event-list>
+    <button class="link" @click=${() => { comparison.value = null; }}>Close</button></div>`;
+}
+
+/** @param {WireEvent} event @param {Recording} recording */
+function eventDetail(event, recording) {
+  return html`<div class="box item"><div class="row"><b>${event.number} ${event.type}</b><span class="grow"></span>
+    <button @click=${() => resume(recording, event.number)}>Resume from here</button></div>
+    <pre tabindex="0" aria-label="Event">${pretty(parseEvent(event))}</pre></div>`;
+}
+
+/** What the events fold to, as far as they are shown. @param {Recording} recording */
+function result(recording) {
+  const response = playback.value ? playback.value.response : recording.response;
+  return html`<div class="result" aria-label="Result">${(response?.output ?? []).map((/** @type {Json} */ item, /** @type {number} */ index) =>
+    item ? renderItem(item, `wire/${recording.id}/${index}`, response?.status === 'in_progress') : nothing)}</div>`;
+}
+
+/** @param {CustomEvent<number>} event */
+function pick(event) {
+  selected.value = event.detail;
+}
+
+/** @param {Recording} recording */
+function reset(recording) {
+  shown = recording;
+  queueMicrotask(() => {
+    selected.value = -1;
+    comparison.value = playback.value = null;
+  });
+}
+
+/** Read the events after one again, in a second column. @param {Recording} recording @param {number} after */
+function resume(recording, after) {
+  const again = makeRecording();
+  comparison.value = { after, recording: again };
+  again.follow(recording.id, after);
+}
+
+/** Show the events in the times in which they arrived. @param {Recording} recording @param {number} speed */
+function play(recording, speed) {
+  const began = performance.now();
+  /** @type {Playback} */
+  const state = { shown: 0, response: null };
+  playback.value = state;
+  const step = () => {
+    const current = playback.value;
+    if (!current || shown !== recording || (current !== state && current.shown !== state.shown)) return;
+    const elapsed = (performance.now() - began) * speed;
+    while (state.shown < recording.events.length && recording.events[state.shown].time <= elapsed) {
+      state.response = applyEvent(state.response, parseEvent(recording.events[state.shown++]));
+    }
+    playback.value = state.shown < recording.events.length ? { ...state } : null;
+    if (playback.value) requestAnimationFrame(step);
+  };
+  step();
+}
+
+/** @param {Recording} recording */
+function readAgain(recording) {
+  forgetRecording(recording.id);
+  findRecording(recording.id);
+  navigate(`/ui/wire/${recording.id}`);
+}
