@@ -47,7 +47,13 @@ AREAS = {
         "tests/transport",
     ),
     "agent": ("tests/agent", "tests/service", "tests/api", "tests/transport"),
-    "stores": ("tests/stores", "tests/contracts/store", "tests/contracts/test_live_log.py", "tests/service"),
+    "stores": (
+        "tests/stores",
+        "tests/contracts/store",
+        "tests/contracts/test_contents.py",
+        "tests/contracts/test_live_log.py",
+        "tests/service",
+    ),
     "service/access": ("tests/service/access", "tests/transport/middleware", "tests/api", "tests/wiring"),
     "egress": ("tests/egress", "tests/tools", "tests/service/attachments", "tests/wiring"),
 }
