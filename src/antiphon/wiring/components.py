@@ -123,7 +123,12 @@ class ServerComponents:
         search = None if storage.disable_store else self.vector_search
         runner = self.code_runner if self.live_containers.is_enabled else None
         services = ToolServices(
-            config=config, egress=self.egress, search=search, containers=runner, images=self.images or None
+            config=config,
+            egress=self.egress,
+            search=search,
+            containers=runner,
+            images=self.images or None,
+            load_images=attachments.load_images,
         )
         approves_code = config.tools.code_require_approval == "always"
         self.toolkit = Toolkit(mcp, built_in_tools(services), approvals, self.tool_outputs, approves_code, runner)

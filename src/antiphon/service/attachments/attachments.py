@@ -5,18 +5,22 @@ suffice to detect images that are too large for an engine.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import blake2b
 from urllib.parse import unquote, urlsplit
+
+from msgspec import UNSET
 
 from antiphon import errors
 from antiphon.admission import Admission
 from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_data_url, read_file_data, to_data_url
 from antiphon.core.documents import CONTAINER_FOLDER, clean_name, fence_text, name_in_container, name_sent_file
+from antiphon.core.image_generation import SourceImage
 from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.limits import Limits
 from antiphon.offload import run_sized
+from antiphon.protocol.types.parts import InputImage
 from antiphon.render.content import (
     AttachmentLookup,
     AttachmentRequest,
@@ -79,6 +83,15 @@ class Attachments:
                 param=param,
             )
         self._check_size(missing, lookup)
+
+    async def load_images(self, tenant: str, images: Sequence[tuple[InputImage, str]]) -> list[SourceImage]:
+        """Load images for a tool, each with the request field that has it."""
+        lookup, sources = AttachmentLookup(), [_to_attachment(image) for image, _ in images]
+        for source, (_, param) in zip(sources, images, strict=True):
+            lookup.resolve(source, param)
+        await self.load(tenant, lookup)
+        urls = [lookup.found[source] for source in sources]
+        return await run_sized(sum(map(len, urls)), _to_source_images, urls, self._limits)
 
     async def _load_all(self, tenant: str, missing: MissingSources, lookup: AttachmentLookup) -> None:
         """Load the sources concurrently and raise the first failure.
@@ -192,6 +205,17 @@ class Attachments:
             if remaining < 0:
                 limit = f"{self._limits.attached_bytes:,} bytes"
                 raise errors.InvalidValue(f"All images and files together exceed {limit}.", param=request.param)
+
+
+def _to_attachment(image: InputImage) -> ImageAttachment:
+    if image.image_url is UNSET:
+        return ImageAttachment(file_id="" if image.file_id is UNSET else image.file_id)
+    return ImageAttachment(image.image_url)
+
+
+def _to_source_images(urls: Sequence[str], limits: Limits) -> list[SourceImage]:
+    decoded = [read_data_url(url, limits.image_bytes) for url in urls]
+    return [SourceImage(data.body, data.media_type) for data in decoded]
 
 
 def _image_from_url(url: str, limits: Limits, param: str) -> str:
