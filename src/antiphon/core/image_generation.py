@@ -1,8 +1,12 @@
 """A request for images and its results, as the image_generation tool and the images API state them.
 
-And images that the tool has made, as items of a response: as models read about them, and as parts that they see.
+And images that the tool has made, as items of a response: as models read about them, and as parts that they see. The
+stored JSON of an item has a reference in place of the image, which is in the content store:
+
+    "result": "antiphon-image:file-…:3145728"           key and size in bytes
 """
 
+import re
 from typing import Any, Final, Literal
 
 from msgspec import UNSET, Struct
@@ -95,8 +99,38 @@ def get_generated_image(item: ImageGenerationCall) -> InputImage | None:
     """Return the image of an item as the part of a message; None if there is none, or none with pixels."""
     if not item.result or item.output_format == _NOT_VISIBLE:
         return None
+    if parse_image_reference(item.result) is not None:
+        return InputImage(image_url=item.result)
     kind = "png" if item.output_format is UNSET else item.output_format
     return InputImage(image_url=f"data:image/{kind};base64,{item.result}")
+
+
+class ImageReference(Struct, frozen=True):
+    """An image in the content store."""
+
+    key: str
+    size: int  # in bytes
+
+    def __str__(self) -> str:
+        return f"antiphon-image:{self.key}:{self.size}"
+
+
+_REFERENCE: Final = r"antiphon-image:(file-[0-9a-f]{32}):(\d{1,10})"
+IMAGE_MARK: Final = b'"antiphon-image:'  # in documents with references
+_REFERENCE_TEXT: Final = re.compile(_REFERENCE)
+_QUOTED: Final = re.compile(f'"{_REFERENCE}"'.encode())
+RESULT_FIELD: Final = re.compile(f'(?<="result":)"{_REFERENCE}"'.encode())  # within a text the quotes are escaped
+
+
+def parse_image_reference(text: str) -> ImageReference | None:
+    found = _REFERENCE_TEXT.fullmatch(text) if len(text) < 128 else None
+    return None if found is None else ImageReference(found[1], int(found[2]))
+
+
+def find_image_keys(*documents: bytes) -> list[str]:
+    """Return the keys of the images to which JSON documents refer."""
+    marked = [document for document in documents if IMAGE_MARK in document]  # 20 times as fast as the pattern
+    return [*dict.fromkeys([found[1].decode() for document in marked for found in _QUOTED.finditer(document)])]
 
 
 def make_image_error(error: AntiphonError) -> dict[str, Any]:

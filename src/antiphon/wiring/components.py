@@ -35,6 +35,7 @@ from antiphon.service.operations.reload import SettingsReloader
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.store_maintenance import FileSweeper, StoreProbe
+from antiphon.service.persistence.stored_images import StoredImages
 from antiphon.service.planning.planner import Planner, PlannerSettings, TracerFactory
 from antiphon.service.planning.request_policy import RequestPolicy, make_request_policy
 from antiphon.service.responses import Responses
@@ -114,8 +115,11 @@ class ServerComponents:
         self.engine_tasks = EngineTasks(self.models, config.inference.run_timeout)
         self._build_vector_search(config)
         self._build_containers(config)
-        attachments = Attachments(self.egress, config.limits, config.tools.egress_timeout, self.files.load)
-        self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits)
+        self.stored_images = stored_images = StoredImages(store, self.contents)
+        attachments = Attachments(
+            self.egress, config.limits, config.tools.egress_timeout, self.files.load, stored_images.load
+        )
+        self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits, stored_images)
         self.models.on_queued = runs.unread.make_room
         self.tool_outputs = ToolOutputs(store, live, runs.notifications, config.tools, attachments)
         mcp = McpClient(make_mcp_settings(config, lambda: self.api_keys.required), self.egress)
@@ -134,7 +138,9 @@ class ServerComponents:
         self.toolkit = Toolkit(mcp, built_in_tools(services), approvals, self.tool_outputs, approves_code, runner)
         settings = _planner_settings(config, self.request_policy, self.observability.tracer_factory)
         planner = Planner(self.models, self.history, settings, attachments, self.keyring, self.toolkit)
-        self.writer = ResponseWriter(store, live, config.storage, self.history.remember, self.rate_limits)
+        self.writer = ResponseWriter(
+            store, live, config.storage, self.history.remember, self.rate_limits, stored_images
+        )
         self.background_runs = BackgroundRuns(self.writer, planner, runs, load=self.load_monitor)
         self.responses = Responses(planner, self.writer, runs, self.background_runs, self.load_monitor)
         self.input_token_counter = InputTokenCounter(planner, queue)

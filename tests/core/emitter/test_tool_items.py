@@ -263,7 +263,7 @@ TRUNCATED: dict[type, dict[str, Any]] = {
     WebSearchCall: {"status": "incomplete"},
     FileSearchCall: {"status": "incomplete"},
     CodeInterpreterCall: {"status": "incomplete", "code": "1+1"},
-    ImageGenerationCall: {"status": "failed"},
+    ImageGenerationCall: {"status": "failed", "result": None},
     ShellCallOutput: {"status": "incomplete"},
     Compaction: {},
 }

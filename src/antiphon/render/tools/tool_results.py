@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from antiphon.core.code_approvals import list_run_requests
 from antiphon.core.deltas import ToolOutputContent
-from antiphon.core.image_generation import describe_image, get_generated_image
+from antiphon.core.image_generation import describe_image, get_generated_image, parse_image_reference
 from antiphon.protocol.types.items import (
     ImageGenerationCall,
     InputItem,
@@ -99,7 +99,10 @@ def _shorten_field(block: dict[str, Any], field: str) -> dict[str, Any]:
 
 
 def _data_length(image: InputImage) -> int:
-    return 0 if image.image_url is UNSET or image.image_url is None else len(image.image_url)
+    if image.image_url is UNSET or image.image_url is None:
+        return 0
+    reference = parse_image_reference(image.image_url)
+    return len(image.image_url) if reference is None else reference.size * 4 // 3
 
 
 APPROVAL_PENDING: Final = "[This call was not run: nobody has allowed it yet.]"

@@ -15,7 +15,7 @@ from antiphon import errors
 from antiphon.admission import Admission
 from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_data_url, read_file_data, to_data_url
 from antiphon.core.documents import CONTAINER_FOLDER, clean_name, fence_text, name_in_container, name_sent_file
-from antiphon.core.image_generation import SourceImage
+from antiphon.core.image_generation import ImageReference, SourceImage, parse_image_reference
 from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.limits import Limits
@@ -41,6 +41,7 @@ _ACCEPT_HEADER = "image/png, image/jpeg, image/webp, image/gif"
 
 
 LoadFile = Callable[[str, str, int, str], Awaitable[tuple[str, bytes]]]  # (tenant, id, bytes, param) → name, content
+LoadGenerated = Callable[[str, ImageReference], Awaitable[bytes | None]]  # with the tenant
 
 
 class Attachments:
@@ -50,8 +51,11 @@ class Attachments:
         limits: Limits | None = None,
         timeout: float = 10.0,
         load_stored: LoadFile | None = None,
+        load_generated: LoadGenerated | None = None,
     ) -> None:
-        """`timeout`: seconds for one fetch. `load_stored` loads files by their id; None: no files are stored."""
+        """`timeout`: seconds for one fetch. `load_stored` loads files by their id, and `load_generated` images of the
+        history; None: none are stored.
+        """
         self._egress = egress or EgressClient()
         self._limits = limits or Limits()
         self._image_limits = FetchLimits(
@@ -59,6 +63,7 @@ class Attachments:
         )
         self._file_limits = FetchLimits(bytes=self._limits.file_bytes, seconds=timeout)
         self._load_stored_file = load_stored
+        self._load_generated = load_generated
         self._extractor = TextExtractor(
             ExtractionBounds(
                 pages=self._limits.file_pages, characters=self._limits.file_characters, seconds=15.0, children=2
@@ -135,6 +140,10 @@ class Attachments:
             return await run_sized(len(body), _image_from_bytes, body, self._limits, param)
         if is_data_url(url):
             return await run_sized(len(url), _image_from_url, url, self._limits, param)
+        if self._load_generated is not None and (reference := parse_image_reference(url)) is not None:
+            if (made := await self._load_generated(tenant, reference)) is None:
+                raise errors.InvalidImage("This image is not stored any more.", param=param)
+            return await run_sized(len(made), _image_from_bytes, made, self._limits, param)
         key = (tenant, "picture", url)
         if (cached := self._cache.get(key)) is not None:
             return cached
