@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from antiphon.config.engines import EngineSpec, ModelSpec
+from antiphon.config.image_settings import ImageServiceSpec
 from antiphon.config.rate_limits import TenantSpec
 from antiphon.config.settings import Setting, settings
 from antiphon.config.tool_settings import McpServerSpec
@@ -107,6 +108,14 @@ headers = { X-Team = "blue" }
 """
 
 
+IMAGE_SERVICES = """\
+
+## Image services
+
+The tables of the file of `--image-service-config`. [images.md](images.md) describes image services.
+"""
+
+
 TENANTS = """\
 
 ## Tenants in the TOML file
@@ -128,6 +137,7 @@ def page() -> str:
         [*_render_table("[[engines]]", EngineSpec), *_render_table('[models."NAME"]', ModelSpec)]
     )
     tables += MCP + "".join(_render_table("[[mcp]]", McpServerSpec)) + TOOL_SERVERS
+    tables += IMAGE_SERVICES + "".join(_render_table("[NAME]", ImageServiceSpec))
     tables += TENANTS + "".join(_render_table("[tenants.NAME]", TenantSpec))
     footer = "\n_This page is generated from the table of settings by `make docs`._\n"
     return INTRODUCTION + "".join(_render_sections()) + tables + footer

@@ -23,7 +23,8 @@ def make_service() -> FakeImageService:
 async def generate(prompt: str, **fields: Any) -> tuple[list[PartialImage], ImageResult]:
     events = [event async for event in make_service().generate(ImageRequest(prompt=prompt, **fields))]
     previews = [event for event in events if isinstance(event, PartialImage)]
-    assert isinstance(events[-1], ImageResult) and len(previews) == len(events) - 1
+    assert isinstance(events[-1], ImageResult)
+    assert len(previews) == len(events) - 1
     return previews, events[-1]
 
 
@@ -56,7 +57,8 @@ async def test_previews_come_before_the_result() -> None:
     previews, result = await generate("cat", partial_images=2)
     assert [preview.index for preview in previews] == [0, 1]
     assert len({*(preview.body for preview in previews), result.images[0].body}) == 3
-    assert result.usage is not None and result.usage.output_tokens > 0
+    assert result.usage is not None
+    assert result.usage.output_tokens > 0
 
 
 @pytest.mark.parametrize(
@@ -75,11 +77,10 @@ async def test_a_mark_in_the_prompt_causes_a_fault(fault: str, error: type[Excep
 
 
 async def test_a_failure_comes_after_the_first_preview() -> None:
-    previews = []
+    events = make_service().generate(ImageRequest(prompt="[fake fail]", partial_images=3))
+    assert isinstance(await anext(events), PartialImage)
     with pytest.raises(EngineFailed):
-        async for event in make_service().generate(ImageRequest(prompt="[fake fail]", partial_images=3)):
-            previews.append(event)
-    assert len(previews) == 1
+        await anext(events)
 
 
 async def test_other_formats_than_png_are_refused() -> None:

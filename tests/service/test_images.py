@@ -31,14 +31,16 @@ class WatchedService(FakeImageService):
         super().__init__(ImageServiceSpec(url="fake", kind="fake", name=name, **fields), EgressClient())
         self.requests: list[ImageRequest] = []
         self.is_down = False
-        self.ended = asyncio.Event()
+        self.began, self.ended, self.probed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def probe(self) -> None:
+        self.probed.set()
         if self.is_down:
             raise Unavailable("It is down.")
 
     async def generate(self, request: ImageRequest) -> AsyncGenerator[PartialImage | ImageResult, None]:
         self.requests.append(request)
+        self.began.set()
         try:
             async for event in super().generate(request):
                 yield event
@@ -84,8 +86,9 @@ async def test_a_service_that_does_not_respond_is_used_only_without_another() ->
     images = Images([first, second], 4)
     first.is_down = True
     probing = asyncio.ensure_future(images.run_forever())
-    while images.count_healthy() != (1, 2):
-        await asyncio.sleep(0)
+    await second.probed.wait()
+    await asyncio.sleep(0)
+    assert images.count_healthy() == (1, 2)
     probing.cancel()
     await collect(images, model="x")
     assert [len(first.requests), len(second.requests)] == [0, 1]
@@ -118,8 +121,7 @@ async def test_a_full_queue_is_busy() -> None:
     service = WatchedService(slots=1)
     images = Images([service], 0)
     running = asyncio.ensure_future(collect(images, "[fake silence]"))
-    while not service.requests:
-        await asyncio.sleep(0)
+    await service.began.wait()
     with pytest.raises(Busy):
         await collect(images)
     running.cancel()

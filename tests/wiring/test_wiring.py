@@ -189,6 +189,7 @@ def test_every_setting_is_read_by_the_source() -> None:
     read |= {"alias", "aliases"} if "names" in read else set()
     read |= {"mcp", "mcp_server"} if "mcp_servers" in read else set()
     read |= {"tool_servers", "tool_server"} if "tool_server_specs" in read else set()
+    read |= {"image_service", "image_service_config"} if "load_specs" in read else set()
     read |= {"otlp_endpoint", "otlp_traces_endpoint"} if "traces_url" in read else set()
     prefixed = {name for name, (area, row) in fields_by_name().items() if name != row.name}
     assert fields_by_name().keys() - prefixed - read == set()

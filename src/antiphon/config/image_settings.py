@@ -42,7 +42,7 @@ class ImageServiceSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = {}
     timeout: Annotated[Seconds, "Seconds until a request to it fails."] = 180.0
     slots: Annotated[Count, "Maximum number of concurrent requests to it."] = 8
-    name: str = ""  # that of its table; of a flag, its kind and its number
+    name: Annotated[str, "Name in logs, metrics and messages; default: that of the table."] = ""
 
     def __repr__(self) -> str:
         """Omits the key."""
@@ -83,10 +83,10 @@ def _split_kind(spec: ImageServiceSpec) -> ImageServiceSpec:
     """Move the kind out of the URL: `vllm-omni+https://host` has the kind vllm-omni and the URL https://host."""
     if FAKE in (spec.url, spec.kind):
         return replace(spec, url=FAKE, kind=FAKE)
-    scheme, colon, rest = spec.url.partition("://")
+    scheme, colon, location = spec.url.partition("://")
     kind, _, web_scheme = scheme.partition("+")
     if colon and scheme not in _WEB_SCHEMES and kind in get_args(ImageServiceKind):
-        return replace(spec, kind=kind, url=f"{web_scheme or 'http'}://{rest}")
+        return replace(spec, kind=kind, url=f"{web_scheme or 'http'}://{location}")
     if not colon or scheme not in _WEB_SCHEMES:
         kinds = ", ".join(get_args(ImageServiceKind))
         raise StartupError(
@@ -111,7 +111,7 @@ def _read_file(path: Path) -> list[ImageServiceSpec]:
 
 def _complete_table(name: str, spec: ImageServiceSpec, path: Path) -> ImageServiceSpec:
     key = None if spec.key is None else resolve_secret(spec.key, f"[{name}] in {path} reads a key")
-    return _split_kind(replace(spec, name=name, key=key))
+    return _split_kind(replace(spec, name=spec.name or name, key=key))
 
 
 def _check_names(specs: Sequence[ImageServiceSpec]) -> list[ImageServiceSpec]:

@@ -29,6 +29,7 @@ MAX_PIXELS: Final = 64_000_000
 MAX_PROMPT_CHARS: Final = 32_000
 MAX_IMAGES: Final = 10
 MAX_SOURCES: Final = 16
+MAX_MASK_BYTES: Final = 4 * 1024 * 1024
 MAX_SIDE, MAX_SIZE_PIXELS, MAX_RATIO, SIDE_STEP = 3840, 3840 * 2160, 3, 16
 FORMATS: Final[Mapping[str, ImageFormat]] = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
 _SIZE: Final = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})")
@@ -74,8 +75,8 @@ def check_request(request: ImageRequest, param: str) -> None:
         raise invalid_value(f"{param}n", f"it is between 1 and {MAX_IMAGES}")
     if len(request.sources) > MAX_SOURCES:
         raise invalid_value(f"{param}image", f"at most {MAX_SOURCES} images can be edited at once")
-    if request.mask is not None and not request.sources:
-        raise invalid_value(f"{param}mask", "a mask needs an image")
+    if request.mask is not None:
+        _check_mask(request, f"{param}mask")
     if request.output_format is not None and request.output_format not in FORMATS.values():
         raise UnsupportedParameter(
             "'output_format' is png, jpeg or webp on this server.", param=f"{param}output_format"
@@ -84,6 +85,14 @@ def check_request(request: ImageRequest, param: str) -> None:
         raise invalid_value(f"{param}background", "a JPEG cannot be transparent")
     if request.size not in (None, "auto"):
         check_size(request.size, f"{param}size")
+
+
+def _check_mask(request: ImageRequest, param: str) -> None:
+    assert request.mask is not None
+    if not request.sources:
+        raise invalid_value(param, "a mask needs an image")
+    if request.mask.media_type != "image/png" or len(request.mask.body) > MAX_MASK_BYTES:
+        raise invalid_value(param, f"a mask is a PNG of at most {MAX_MASK_BYTES:,} bytes")
 
 
 def check_size(size: str, param: str) -> None:

@@ -71,7 +71,7 @@ class _Reply(Struct):
     error: Any = None
 
 
-class _TokenDetails(Struct):
+class _TokenDetails(Struct, frozen=True):
     text_tokens: int = 0
     image_tokens: int = 0
 

@@ -51,6 +51,12 @@ class Images:
         """Return how many services respond, and how many there are."""
         return sum([member.is_healthy for member in self._members]), len(self._members)
 
+    def list_health(self) -> dict[str, float]:
+        return {member.service.name: member.is_healthy for member in self._members}
+
+    def count_running(self) -> dict[str, float]:
+        return {member.service.name: member.admission.running for member in self._members}
+
     def check(self, request: ImageRequest, param: str) -> None:
         self._find(request, f"{param}." if param and not param.endswith(".") else param)
 

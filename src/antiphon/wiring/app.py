@@ -26,6 +26,7 @@ from antiphon.transport.endpoints.containers import ContainersEndpoint
 from antiphon.transport.endpoints.conversations import ConversationsEndpoint
 from antiphon.transport.endpoints.engine_tasks import EngineTasksEndpoint
 from antiphon.transport.endpoints.files import FilesEndpoint
+from antiphon.transport.endpoints.images import ImagesEndpoint
 from antiphon.transport.endpoints.openapi import DocsEndpoint
 from antiphon.transport.endpoints.responses import ResponsesEndpoint
 from antiphon.transport.endpoints.skills import SkillsEndpoint
@@ -77,7 +78,9 @@ def build_app(
     delivery = Delivery(config.server.ping_interval, legacy_format_from_config(config, rate_limiting))
     response_task = ResponseTask(components.responses, authenticator, metrics, delivery, rate_limiting)
     websockets = WebSocketEndpoint(response_task, authenticator, config, components.parts)
-    system = SystemEndpoints(components.models, metrics, authenticator, version("antiphon"), components.probe)
+    system = SystemEndpoints(
+        components.models, metrics, authenticator, version("antiphon"), components.probe, components.images
+    )
     routes = [*_api_routes(config, components, delivery), *collect_routes(system)]
     example_model = next((model.id for model in components.models.models()), "MODEL")
     docs = DocsEndpoint(routes, version("antiphon"), config.limits, example_model)
@@ -129,6 +132,7 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
         ResponsesEndpoint(components.responses, counter, compactions, limits, parts, delivery),
         CompletionsEndpoint(components.completions, limits, parts, delivery),
         engine_tasks,
+        ImagesEndpoint(components.images, components.attachments, limits, delivery),
         StoredResponsesEndpoint(
             stored,
             components.detached_runs,

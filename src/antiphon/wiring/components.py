@@ -116,7 +116,7 @@ class ServerComponents:
         self._build_vector_search(config)
         self._build_containers(config)
         self.stored_images = stored_images = StoredImages(store, self.contents)
-        attachments = Attachments(
+        self.attachments = attachments = Attachments(
             self.egress, config.limits, config.tools.egress_timeout, self.files.load, stored_images.load
         )
         self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits, stored_images)

@@ -62,7 +62,9 @@ async def test_a_row_has_references_and_every_image_is_written_once(server: ApiS
     (key,) = find_image_keys(row.response)
     assert sorted(await store.list_images(TENANT, response["id"])) == sorted(await list_contents(store))
     assert len(await list_contents(store)) == 3  # with two previews
-    assert b"".join([piece async for piece in DatabaseContents(store).read(key, 0, len(b64decode(image)))]) == b64decode(image)
+    assert b"".join(
+        [piece async for piece in DatabaseContents(store).read(key, 0, len(b64decode(image)))]
+    ) == b64decode(image)
 
 
 @pytest.mark.parametrize("how", ["get", "list", "replay", "idempotent", "conversation", "conversation item"])

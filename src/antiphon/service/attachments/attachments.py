@@ -98,6 +98,18 @@ class Attachments:
         urls = [lookup.found[source] for source in sources]
         return await run_sized(sum(map(len, urls)), _to_source_images, urls, self._limits)
 
+    async def load_source(self, tenant: str, url: str | None, file_id: str | None, param: str) -> SourceImage:
+        """Load an image that an image service is to edit, from its URL or from a file."""
+        loaded = await self._load_image(tenant, ImageAttachment(url or "", file_id), param)
+        data = await run_sized(len(loaded), read_data_url, loaded, self._limits.image_bytes)
+        return SourceImage(data.body, data.media_type)
+
+    async def check_source(self, body: bytes, param: str) -> SourceImage:
+        """Check an image that a client uploads. Raises InvalidImage."""
+        if len(body) > self._limits.image_bytes:
+            raise errors.InvalidImage(f"An image has at most {self._limits.image_bytes:,} bytes.", param=param)
+        return SourceImage(body, (await run_sized(len(body), _read_image, body, self._limits, param)).media_type)
+
     async def _load_all(self, tenant: str, missing: MissingSources, lookup: AttachmentLookup) -> None:
         """Load the sources concurrently and raise the first failure.
 

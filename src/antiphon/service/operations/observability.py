@@ -22,6 +22,7 @@ from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.access.shared_rate_limits import SharedRateLimits
 from antiphon.service.containers.live_containers import LiveContainers
 from antiphon.service.containers.sweeper import ContainerSweeper
+from antiphon.service.images import Images
 from antiphon.service.model_io.models import Models, QueueStatus
 from antiphon.service.operations.traces import TraceStore
 from antiphon.service.persistence.response_writer import ResponseWriter
@@ -56,6 +57,7 @@ class ServerParts(Protocol):
     reranker: Reranker | None
     live_containers: LiveContainers
     container_sweeper: ContainerSweeper
+    images: Images
 
 
 class Observability:
@@ -90,6 +92,7 @@ class Observability:
         _add_limit_gauges(registry, parts)
         _add_store_gauges(registry, parts)
         _add_container_gauges(registry, parts)
+        _add_image_gauges(registry, parts.images)
         connections = "Connections to URLs named by clients or operators, by outcome."
         gauge("antiphon_egress_connections_total", connections, ("outcome",), read=lambda: parts.egress.outcomes)
         sandboxed = "Sandboxed child processes that read untrusted files or pages, by outcome."
@@ -189,6 +192,13 @@ def _add_store_gauges(registry: Registry, parts: ServerParts) -> None:
         gauge("antiphon_vector_rerank_failures_total", unranked, read=lambda: reranker.failures)
     count = "Responses in the store, of all tenants; updated once a minute."
     gauge("antiphon_store_responses", count, read=lambda: probe.size[1], merge_mode="most")
+
+
+def _add_image_gauges(registry: Registry, images: Images) -> None:
+    up = "Whether an image service responds; probed every 30 seconds."
+    registry.gauge("antiphon_image_service_up", up, ("service",), read=images.list_health, merge_mode="least")
+    running = "Requests running on an image service."
+    registry.gauge("antiphon_image_service_running", running, ("service",), read=images.count_running)
 
 
 def _add_container_gauges(registry: Registry, parts: ServerParts) -> None:

@@ -1,5 +1,6 @@
 """/v1/skills: receives the files of skills and sends them; the operations are in service/skills/."""
 
+from collections.abc import Sequence
 from typing import Annotated
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from antiphon.protocol.types import skills as wire
 from antiphon.protocol.types.lists import ListQuery
 from antiphon.service.skills.bundle import MAX_FILES, MAX_ZIP_BYTES
 from antiphon.service.skills.skills import Skills
-from antiphon.transport.http.forms import read_files
+from antiphon.transport.http.forms import FormFile, read_files
 from antiphon.transport.http.query import read_query
 from antiphon.transport.http.request import Request, read_json
 from antiphon.transport.middleware.routing import READ_ERRORS, WRITE_ERRORS, Route
@@ -42,9 +43,9 @@ class SkillsEndpoint(Struct, frozen=True):
     @Route("POST", "/v1/skills", takes=SkillForm, takes_media_type=_FORM, gives=wire.SkillObject, new_work=True)
     async def create(self, request: Request) -> None:
         """Create a skill. A form with `files[]`, whose names are paths in one folder, or with one zip file."""
-        files, fields = await read_files(request, "files", MAX_ZIP_BYTES, MAX_FILES)
+        files, fields = await read_files(request, ("files",), MAX_ZIP_BYTES, MAX_FILES)
         request.ignored = [*fields]
-        await request.reply(200, encode(await self.service.create(request.tenant, files)))
+        await request.reply(200, encode(await self.service.create(request.tenant, _list_contents(files))))
 
     @Route("GET", "/v1/skills", query=ListQuery, gives=wire.SkillList, errors=READ_ERRORS)
     async def list_all(self, request: Request) -> None:
@@ -84,9 +85,9 @@ class SkillsEndpoint(Struct, frozen=True):
         """Create a version of a skill. The same form, and optionally `default`."""
         skill_id = request.params["skill_id"]
         await self.service.find(request.tenant, skill_id)
-        files, fields = await read_files(request, "files", MAX_ZIP_BYTES, MAX_FILES)
+        files, fields = await read_files(request, ("files",), MAX_ZIP_BYTES, MAX_FILES)
         make_default, request.ignored = decode_version_fields(fields)
-        version = await self.service.create_version(request.tenant, skill_id, files, make_default)
+        version = await self.service.create_version(request.tenant, skill_id, _list_contents(files), make_default)
         await request.reply(200, encode(version))
 
     @Route("GET", f"{_SKILL}/versions", query=ListQuery, gives=wire.SkillVersionList, errors=READ_ERRORS)
@@ -125,3 +126,7 @@ class SkillsEndpoint(Struct, frozen=True):
             (b"x-content-type-options", b"nosniff"),
         ]
         await request.reply_in_pieces(200, headers, self.service.read(row))
+
+
+def _list_contents(files: Sequence[FormFile]) -> list[tuple[str, bytes]]:
+    return [(file.name, file.content) for file in files]

@@ -3,15 +3,18 @@
 /health checks nothing: a server whose engine is down is alive, and restarting it would not help.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 from msgspec import Struct, convert
 
+from antiphon.engines.base import Model
 from antiphon.errors import Unavailable
 from antiphon.observe import Metrics
 from antiphon.observe.prometheus import CONTENT_TYPE
 from antiphon.service.access.api_keys import ADMIN
+from antiphon.service.images import Images
 from antiphon.service.model_io.models import Models
 from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.transport.http.request import Request
@@ -33,6 +36,7 @@ class Share(Struct, frozen=True):
 class Ready(Struct, frozen=True, omit_defaults=True):
     status: Literal["ready"]
     engines: Share | None = None  # only with several engines; /v1/capabilities and /metrics show which of them
+    image_services: Share | None = None  # that respond; images are optional, so the server is ready without them
     sheds: str | None = None  # why background work is rejected at present
 
 
@@ -66,6 +70,7 @@ class SystemEndpoints(Struct, frozen=True, eq=False):
     _authenticator: Authenticator
     _version: str
     _store: StoreProbe | None = None
+    _images: Images | None = None
 
     @Route("GET", "/health", gives=Health, needs=None)
     async def health(self, request: Request) -> None:
@@ -85,9 +90,10 @@ class SystemEndpoints(Struct, frozen=True, eq=False):
         states, load_monitor = self._models.states(), self._authenticator.load_monitor
         up = sum(state.healthy and not state.draining for state in states)
         sheds = None if load_monitor is None else load_monitor.reason or None
-        if len(states) <= 1 and sheds is None:
+        services = Share(*self._images.count_healthy()) if self._images else None
+        if len(states) <= 1 and sheds is None and services is None:
             return READY
-        return _encode(Ready("ready", None if len(states) <= 1 else Share(up, len(states)), sheds))
+        return _encode(Ready("ready", None if len(states) <= 1 else Share(up, len(states)), services, sheds))
 
     def _list_reasons(self) -> list[str]:
         reasons = self._models.ready()
@@ -109,12 +115,22 @@ class SystemEndpoints(Struct, frozen=True, eq=False):
 
     @Route("GET", "/v1/models", gives=ModelList)
     async def models(self, request: Request) -> None:
-        """List models."""
+        """List models. Those of image services come last."""
         models = convert(self._models.models(), list[ModelObject], from_attributes=True)
-        await request.reply(200, _encode(ModelList(data=models)))
+        await request.reply(200, _encode(ModelList(data=[*models, *self._list_image_models(models)])))
 
     @Route("GET", "/v1/models/{model...}", gives=ModelObject, errors=(404,))
     async def model(self, request: Request) -> None:
         """Describe one model."""
+        name = request.params["model"]
+        if found := [model for model in self._list_image_models(self._models.models()) if model.id == name]:
+            await request.reply(200, _encode(found[0]))
+            return
         model = convert(self._models.model(request.params["model"]), ModelObject, from_attributes=True)
         await request.reply(200, _encode(model))
+
+    def _list_image_models(self, others: Sequence[Model | ModelObject]) -> list[ModelObject]:
+        """Return the models of image services that no engine has under the same name."""
+        names = {model.id for model in others}
+        images = [] if self._images is None else self._images.models
+        return [ModelObject(id=name, created=0, owned_by="antiphon") for name in images if name not in names]

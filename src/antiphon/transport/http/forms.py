@@ -2,7 +2,7 @@
 Other fields are collected.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -46,17 +46,26 @@ async def read_form(
         raise missing_parameter(field)
 
 
+class FormFile(Struct, frozen=True):
+    field: str  # without []
+    name: str
+    content: bytes
+
+
 async def read_files(
-    request: Request, field: str, max_bytes: int, max_files: int
-) -> tuple[list[tuple[str, bytes]], dict[str, str]]:
-    """Return the names and contents of the files `field` or `field[]`, and the other fields."""
-    files: list[tuple[str, bytes]] = []
+    request: Request, file_fields: Sequence[str], max_bytes: int, max_files: int
+) -> tuple[list[FormFile], dict[str, str]]:
+    """Return the files in these fields, which may also be written `field[]`, and the other fields. There must be a file
+    in the first one.
+    """
+    files: list[FormFile] = []
     fields: dict[str, str] = {}
     total = 0
     events = _read_events(request, max_bytes + MAX_PARTS * _MAX_FIELD_BYTES, MAX_PARTS + max_files)
     async for event in events:
         assert isinstance(event, PartHead)
-        if event.name.partition("[")[0] != field or event.filename is None:
+        field = event.name.partition("[")[0]
+        if field not in file_fields or event.filename is None:
             fields[event.name] = await _read_field(event.name, events)
             continue
         content = bytearray()
@@ -65,9 +74,9 @@ async def read_files(
             if total + len(content) > max_bytes:
                 raise BodyTooLarge(f"The files are larger than the limit of {max_bytes:,} bytes.")
         total += len(content)
-        files.append((event.filename, bytes(content)))
-    if not files:
-        raise missing_parameter(field)
+        files.append(FormFile(field, event.filename, bytes(content)))
+    if not any(file.field == file_fields[0] for file in files):
+        raise missing_parameter(file_fields[0])
     return files, fields
 
 
