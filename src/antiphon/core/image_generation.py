@@ -105,7 +105,7 @@ def get_generated_image(item: ImageGenerationCall) -> InputImage | None:
     return InputImage(image_url=f"data:image/{kind};base64,{item.result}")
 
 
-class ImageReference(Struct, frozen=True):
+class StoredImage(Struct, frozen=True):
     """An image in the content store."""
 
     key: str
@@ -122,9 +122,17 @@ _QUOTED: Final = re.compile(f'"{_REFERENCE}"'.encode())
 RESULT_FIELD: Final = re.compile(f'(?<="result":)"{_REFERENCE}"'.encode())  # within a text the quotes are escaped
 
 
-def parse_image_reference(text: str) -> ImageReference | None:
+def parse_image_reference(text: str) -> StoredImage | None:
     found = _REFERENCE_TEXT.fullmatch(text) if len(text) < 128 else None
-    return None if found is None else ImageReference(found[1], int(found[2]))
+    return None if found is None else StoredImage(found[1], int(found[2]))
+
+
+def measure_image(image: InputImage) -> int:
+    """Return the characters that an image takes in a prompt; 0 if it has to be loaded first."""
+    if image.image_url is UNSET:
+        return 0
+    reference = parse_image_reference(image.image_url)
+    return len(image.image_url) if reference is None else reference.size * 4 // 3
 
 
 def find_image_keys(*documents: bytes) -> list[str]:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from antiphon.core.image_generation import ImageReference
+from antiphon.core.image_generation import StoredImage
 from antiphon.ids import new_dashed_id
 from antiphon.stores.base import ItemRow, RetentionBounds
 from antiphon.stores.sql.store import Store
@@ -24,19 +24,19 @@ from tests.stores.rows import (
 pytestmark = pytest.mark.anyio
 
 
-async def store_image(store: Store, clock: Clock, previous: str | None = None) -> tuple[str, ImageReference]:
+async def store_image(store: Store, clock: Clock, previous: str | None = None) -> tuple[str, StoredImage]:
     """Store a response with an image; return its id and the reference."""
-    new, reference = make_response(clock, previous=previous), ImageReference(new_dashed_id("file"), 30)
+    new, reference = make_response(clock, previous=previous), StoredImage(new_dashed_id("file"), 30)
     end = replace(make_inserting_end(clock, new), images=[reference.key], image_bytes=reference.size)
     await store.finish(TENANT, end)
     return new.id, reference
 
 
-def make_referring_item(reference: ImageReference) -> ItemRow:
+def make_referring_item(reference: StoredImage) -> ItemRow:
     return replace(make_item("x"), item=msgspec.json.encode({"result": str(reference)}))
 
 
-async def is_unused(store: Store, reference: ImageReference) -> bool:
+async def is_unused(store: Store, reference: StoredImage) -> bool:
     return await store.find_unused(reference.key) == [reference.key]
 
 
@@ -99,7 +99,7 @@ async def test_a_hidden_response_keeps_its_image_for_its_descendants(store: Stor
 
 async def test_an_end_shares_its_image_with_the_conversation(store: Store, clock: Clock) -> None:
     conversation = await store_conversation(store, clock)
-    new, image = make_response(clock, conversation=conversation), ImageReference(new_dashed_id("file"), 3)
+    new, image = make_response(clock, conversation=conversation), StoredImage(new_dashed_id("file"), 3)
     await store.begin(TENANT, new, make_claim(clock))
     end = make_end(clock, new, items=(make_referring_item(image),))
     await store.finish(TENANT, replace(end, images=[image.key]))

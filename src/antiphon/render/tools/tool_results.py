@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from antiphon.core.code_approvals import list_run_requests
 from antiphon.core.deltas import ToolOutputContent
-from antiphon.core.image_generation import describe_image, get_generated_image, parse_image_reference
+from antiphon.core.image_generation import describe_image, get_generated_image, measure_image
 from antiphon.protocol.types.items import (
     ImageGenerationCall,
     InputItem,
@@ -40,7 +40,7 @@ class VisibleImages:
         parts = [part for output in outputs.values() if not isinstance(output, str) for part in output]
         for part in reversed(parts):
             if isinstance(part, InputImage):
-                images, characters = images - 1, characters - _data_length(part)
+                images, characters = images - 1, characters - measure_image(part)
                 if images < 0 or characters < 0:
                     break
                 self._visible.add(id(part))
@@ -62,7 +62,7 @@ def show_generated_images(items: Sequence[InputItem]) -> dict[int, list[MessageP
     characters = MAX_IMAGE_CHARACTERS
     for item in reversed(items):
         if isinstance(item, ImageGenerationCall) and (image := get_generated_image(item)) is not None:
-            characters -= _data_length(image)
+            characters -= measure_image(image)
             if characters < 0 or len(shown) == MAX_IMAGES:
                 break
             shown[id(item)] = [InputText(text=describe_image(item)), image]
@@ -96,13 +96,6 @@ def _shorten_field(block: dict[str, Any], field: str) -> dict[str, Any]:
     if not isinstance(data, str) or len(data) < _MIN_DATA_LENGTH:
         return block
     return {**block, field: f"left out: {len(data):,} characters"}
-
-
-def _data_length(image: InputImage) -> int:
-    if image.image_url is UNSET or image.image_url is None:
-        return 0
-    reference = parse_image_reference(image.image_url)
-    return len(image.image_url) if reference is None else reference.size * 4 // 3
 
 
 APPROVAL_PENDING: Final = "[This call was not run: nobody has allowed it yet.]"

@@ -15,7 +15,7 @@ from antiphon import errors
 from antiphon.admission import Admission
 from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_data_url, read_file_data, to_data_url
 from antiphon.core.documents import CONTAINER_FOLDER, clean_name, fence_text, name_in_container, name_sent_file
-from antiphon.core.image_generation import ImageReference, SourceImage, parse_image_reference
+from antiphon.core.image_generation import StoredImage, SourceImage, parse_image_reference
 from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.limits import Limits
@@ -41,7 +41,7 @@ _ACCEPT_HEADER = "image/png, image/jpeg, image/webp, image/gif"
 
 
 LoadFile = Callable[[str, str, int, str], Awaitable[tuple[str, bytes]]]  # (tenant, id, bytes, param) → name, content
-LoadGenerated = Callable[[str, ImageReference], Awaitable[bytes | None]]  # with the tenant
+LoadGenerated = Callable[[str, StoredImage], Awaitable[bytes | None]]  # with the tenant
 
 
 class Attachments:

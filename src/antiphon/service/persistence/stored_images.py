@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from antiphon.core.deltas import ImagePreview, ServerItemDone
 from antiphon.core.emitter.event_log import LogEntry
-from antiphon.core.image_generation import IMAGE_MARK, RESULT_FIELD, ImageReference, parse_image_reference
+from antiphon.core.image_generation import IMAGE_MARK, RESULT_FIELD, StoredImage, parse_image_reference
 from antiphon.ids import new_dashed_id
 from antiphon.offload import run_sized
 from antiphon.protocol.types.items import ImageGenerationCall, OutputItem
@@ -25,7 +25,7 @@ from antiphon.stores.contents.base import ContentStore
 from antiphon.stores.sql.store import Store
 
 Log = Sequence[Sequence[LogEntry]]
-References = dict[str, ImageReference]  # by the base64 of the image
+References = dict[str, StoredImage]  # by the base64 of the image
 
 
 IMAGE_ENTRIES = frozenset({ImagePreview, ServerItemDone})  # entries of a log that may have images
@@ -56,13 +56,13 @@ class StoredImages:
             return body
         pieces, end = [], 0
         for found in RESULT_FIELD.finditer(body):
-            image = await self.load(tenant, ImageReference(found[1].decode(), int(found[2])))
+            image = await self.load(tenant, StoredImage(found[1].decode(), int(found[2])))
             data = b"null" if image is None else await run_sized(len(image), _quote, image)
             pieces += [body[end : found.start()], data]
             end = found.end()
         return b"".join([*pieces, body[end:]])
 
-    async def load(self, tenant: str, reference: ImageReference) -> bytes | None:
+    async def load(self, tenant: str, reference: StoredImage) -> bytes | None:
         """Return the image; None if the tenant has no such image."""
         if not await self._store.has_image(tenant, reference.key):
             return None
@@ -77,9 +77,9 @@ class StoredImages:
         if keys and (unused := await self._store.find_unused(*keys)):
             await self._contents.delete(unused)
 
-    async def _write(self, text: str) -> ImageReference:
+    async def _write(self, text: str) -> StoredImage:
         body = await run_sized(len(text), a2b_base64, text)
-        reference = ImageReference(new_dashed_id("file"), len(body))
+        reference = StoredImage(new_dashed_id("file"), len(body))
         await self._contents.write(reference.key, _yield_once(body))
         return reference
 

@@ -202,17 +202,17 @@ class Follower:
                     continue
                 row = await self._retry(lambda: load_row(self._runs.store, *self._key), waiter)
                 if row.status not in RUNNING_STATUSES:
-                    await self._feed_rest(feed, await _load_log(row))
+                    await self._feed_remaining(feed, await _load_log(row))
                     return
                 await self._wait_notified(waiter)
 
-    async def _feed_rest(self, feed: EventFeed, entries: Sequence[LogEntry]) -> None:
+    async def _feed_remaining(self, feed: EventFeed, entries: Sequence[LogEntry]) -> None:
         """Feed what was not fed yet of a complete log, with its images."""
-        images, rest = self._runs.images, entries[feed.entry_count :]
+        images, remaining = self._runs.images, entries[feed.entry_count :]
         if images is None:
-            await feed.feed(rest)
+            await feed.feed(remaining)
             return
-        for kind, group in groupby(rest, lambda entry: type(entry) in IMAGE_ENTRIES):
+        for kind, group in groupby(remaining, lambda entry: type(entry) in IMAGE_ENTRIES):
             if not kind:
                 await feed.feed([*group])
             else:

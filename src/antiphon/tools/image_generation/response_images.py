@@ -18,6 +18,7 @@ from antiphon.core.image_generation import (
     describe_image,
     get_generated_image,
     make_image_error,
+    measure_image,
 )
 from antiphon.errors import AntiphonError, BadRequest, EngineFailed, InvalidValue
 from antiphon.offload import run_sized
@@ -31,6 +32,7 @@ from antiphon.tools.untrusted_text import decode_arguments
 MAX_PROMPT: Final = 32_000  # characters, as in OpenAI's API
 MAX_SOURCES: Final = 16  # images of one edit
 Action = Literal["generate", "edit"]
+_MAX_SOURCE_CHARACTERS: Final = 32 * 1024 * 1024  # of all images of an edit, in base64; older ones are left out
 _MAX_SECONDS: Final = 1800.0  # of a call that waits for others of its turn; each service has a deadline of its own
 _ANY_PROMPT, _ANY_SOURCE = "-", SourceImage(b"", "image/png")  # for checks before there is a call
 _FIELDS: Final = {"mask": "input_image_mask", "image": "action"}  # names in the images API → names in the declaration
@@ -128,11 +130,10 @@ class ResponseImages:
 
     async def _load_edited(self) -> tuple[tuple[SourceImage, ...], SourceImage | None]:
         """Return the images to edit, and the mask."""
-        images = [get_generated_image(one) if isinstance(one, it.ImageGenerationCall) else one for one in self._context]
-        found = [(image, "input") for image in images if image is not None]
-        if not found:
+        if not (images := _select_newest(self._context)):
             raise InvalidValue("There is no image in this conversation that could be edited.", param="action")
-        return (*await self._services.load_images(self._tenant, found),), await self._load_mask()
+        loaded = await self._services.load_images(self._tenant, [(image, "input") for image in images])
+        return (*loaded,), await self._load_mask()
 
     async def _load_mask(self) -> SourceImage | None:
         if self._mask is not None or (mask := self._declared.input_image_mask) is UNSET:
@@ -165,6 +166,21 @@ class ResponseImages:
 def _make_failed(error: AntiphonError) -> ToolResult:
     item = it.ImageGenerationCall(status="failed", result=None, error=make_image_error(error))
     return ToolResult(item=item, model_output=describe_image(item))
+
+
+def _select_newest(context: Sequence[_ContextImage]) -> list[InputImage]:
+    """Return the newest images, in their order, up to a total length."""
+    selected: list[InputImage] = []
+    characters = _MAX_SOURCE_CHARACTERS
+    for one in reversed(context):
+        image = get_generated_image(one) if isinstance(one, it.ImageGenerationCall) else one
+        if image is None:
+            continue
+        characters -= measure_image(image)
+        if characters < 0 and selected:
+            break
+        selected.append(image)
+    return selected[::-1]
 
 
 def _list_images(items: Sequence[it.InputItem]) -> Iterator[_ContextImage]:
