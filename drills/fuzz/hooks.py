@@ -53,6 +53,7 @@ _VALUE_PATTERNS = (
     r"is no token of this model|dimensions\.$|is not supported|are not supported: declare",  # depends on the model
     r"NUL character|must not be empty|it is empty|(has|have|expected) \d+ to \d+ |[Aa]t most \d+",  # limits of values
     r"limited to \d+ |must be -1|at least one",
+    r"'partial_images' needs stream|is made of one image",
     r"keys must be token ids|is not valid JSON|compaction_trigger|A name has",
     r"schema|pattern|regular expression|grammar|Lark|^The skill is not",  # languages and formats with their own syntax
 )
@@ -60,7 +61,9 @@ _EXCUSED_MESSAGES = {True: re.compile("|".join(_TYPE_PATTERNS)), False: re.compi
 _TYPE_ERRORS = ("Missing required parameter", "Invalid type")
 # the type of an object may follow from its position
 _OMITTED_TYPE = re.compile(r"(property: type|[ >]type: Incorrect type)$", re.M)
-_FILE_TYPE = re.compile(r"violates `type` at /properties/(data|file)\b")  # whatever a form sends as a file is its bytes
+_FILE_TYPE = re.compile(
+    r"violates `type` at /properties/(data|file|image|mask)\b"
+)  # whatever a form sends as a file is its bytes
 
 _event_schemas: dict[tuple[str, str], dict[str, Any]] = {}  # path and method → schema of each event
 _components: dict[str, Any] = {}

@@ -279,6 +279,16 @@ async def test_a_service_over_http_is_used_and_reported_as_ready() -> None:
     assert ready.json() == {"status": "ready", "image_services": {"up": 1, "all": 1}}
 
 
+async def test_fields_without_effect_are_told() -> None:
+    stub = StubService()
+    stub.body = make_reply(PNG)
+    async with serve_tcp(stub.handle) as port, run_api(image_service=(f"sd.cpp://127.0.0.1:{port}",)) as api:
+        body = {"prompt": "x", "model": "y", "stream": True, "partial_images": 1, "other": 1}
+        answer = await api.post("images/generations", body)
+    assert answer.header(b"x-antiphon-ignored") == b"other, model, partial_images"
+    assert [event["type"] for event in read_events(answer)] == ["image_generation.completed"]
+
+
 async def test_an_animation_is_no_source() -> None:
     async with run_fake() as api:
         answer = await post_form(api, "edits", ("prompt", b"x"), ("image", gif(frames=300)))

@@ -73,3 +73,26 @@ async def test_every_call_of_images_works_with_the_async_sdk(server: ServerProce
         events = [event async for event in stream]
         assert [event.type.partition(".")[2] for event in events] == ["partial_image", "completed"]
         assert decode(events[-1].b64_json) == image
+
+
+@pytest.mark.shows("E2.1", "E2.4", "E2.5")
+def test_a_server_can_be_the_image_service_of_another(server: ServerProcess) -> None:
+    """The other server has the same API, so its previews, images and errors pass through both."""
+    with (
+        run_server("--engine", "fake", "--image-service", f"{server.v1}=some-key") as outer,
+        OpenAI(base_url=outer.v1, api_key="unused", max_retries=0) as client,
+        OpenAI(base_url=server.v1, api_key="unused", max_retries=0) as direct,
+    ):
+        events = [*client.images.generate(prompt="a cat", stream=True, partial_images=2)]
+        expected = [*direct.images.generate(prompt="a cat", stream=True, partial_images=2)]
+        assert [event.b64_json for event in events] == [event.b64_json for event in expected]
+        image = decode(events[-1].b64_json)
+        edited = client.images.edit(image=[image, PNG], mask=PNG, prompt="add a hat", background="transparent")
+        again = direct.images.edit(image=[image, PNG], mask=PNG, prompt="add a hat", background="transparent")
+        assert edited.data == again.data
+        assert edited.usage is not None
+        for mark, kind in (("block", openai.BadRequestError), ("busy", openai.RateLimitError)):
+            with pytest.raises(kind):
+                client.images.generate(prompt=f"[fake {mark}]")
+        with pytest.raises(openai.NotFoundError):
+            client.images.generate(prompt="a cat", model="unknown")

@@ -80,6 +80,7 @@ def test_a_file_has_a_table_for_each_service(folder: Path, monkeypatch: pytest.M
         ("[draw]\nkind = 'openai'", "missing required field `url`, at"),
         ("[draw]\nurl = 'http://x'\nurll = 'y'", "unknown field `urll`"),
         ("[draw]\nurl = 'http://x'\nkind = 'other'", "Invalid enum value 'other'"),
+        ("[draw]\nurl = 'http://x'\ndefaults = { n = 2 }", "`defaults` cannot set n"),
         ("[draw", "is not valid TOML"),
         ("[draw]\nurl = 'http://x'\nkey = 'env:NOT_SET_HERE'", "NOT_SET_HERE, which is not set"),
     ],

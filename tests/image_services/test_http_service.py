@@ -16,6 +16,7 @@ from antiphon.errors import (
     AntiphonError,
     BadRequest,
     Busy,
+    ContextTooLong,
     EngineFailed,
     StartupError,
     Unavailable,
@@ -67,8 +68,6 @@ def test_the_page_lists_what_each_kind_honours() -> None:
     for kind, table in KINDS.items():
         in_edits = quote(table.edit_fields) if "edits" in table.operations else "no edits"
         formats = ", ".join(sorted(table.formats))
-        if "edits" in table.operations and table.edit_formats != table.formats:
-            formats += f"; in edits {', '.join(sorted(table.edit_formats))}"
         assert f"| `{kind}` | {table.title} | {quote(table.fields)} | {in_edits} | {formats} |" in page
 
 
@@ -131,6 +130,8 @@ async def test_a_server_with_one_model_is_not_sent_a_foreign_name() -> None:
         stub.body = make_reply(PNG)
         await generate(service, model="gpt-image-2")
         assert "model" not in stub.fields
+        request = ImageRequest(prompt="cat", model="gpt-image-2", partial_images=1)
+        assert service.list_ignored(request) == ["model", "partial_images"]
 
 
 async def test_an_edit_is_a_form_with_all_images_and_the_mask() -> None:
@@ -216,6 +217,7 @@ async def test_previews_are_passed_on_while_they_arrive() -> None:
         stub.body = (
             make_event("image_generation.partial_image", partial_image_index=0)
             + make_event("image_generation.partial_image", partial_image_index=1)
+            + make_event("image_generation.partial_image", partial_image_index=7)  # not requested
             + make_event("image_generation.completed", png(32, 16), usage={"input_tokens": 1, "output_tokens": 2})
         )
         first, second, result = await collect(service, partial_images=2)
@@ -239,7 +241,7 @@ async def test_a_kind_without_previews_sends_the_result_alone() -> None:
     "body",
     [
         b"",
-        make_event("image_generation.partial_image", b"<html>"),
+        make_event("image_generation.partial_image", b"<html>", partial_image_index=0),
         b'data: {"error": {"message": "out of memory"}}\n\n',
         b'event: error\ndata: {"message": "out of memory"}\n\n',
         b"data: nonsense\n\n",
@@ -258,6 +260,7 @@ async def test_a_stream_without_an_image_is_a_failure(body: bytes) -> None:
         (400, b'{"error": "prompt required"}', BadRequest),  # stable-diffusion.cpp
         (400, b'{"error": {"message": "no", "code": "moderation_blocked"}}', ModerationBlocked),
         (422, b'{"detail": "size is wrong"}', BadRequest),  # FastAPI
+        (400, b'{"error": {"message": "prompt is too long"}}', ContextTooLong),
         (401, b'{"error": {"message": "wrong key"}}', EngineFailed),
         (302, b"", EngineFailed),
         (429, b"{}", Busy),

@@ -21,11 +21,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.config.setting_types import Count, Key, Name, Seconds
-from antiphon.config.toml_tables import render_table_error, resolve_secret
+from antiphon.config.toml_tables import render_table_error, resolve_secret, to_path
 from antiphon.errors import StartupError
 
 ImageServiceKind = Literal["openai", "vllm-omni", "sglang", "sd.cpp", "localai", "fake"]
 FAKE: Final = "fake"
+_RESERVED: Final = {"prompt", "model", "n", "stream", "partial_images", "response_format"}  # the server sets them
 _WEB_SCHEMES: Final = ("http", "https", "unix")  # URL schemes that do not name the kind
 
 
@@ -35,7 +36,7 @@ class ImageServiceSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     url: Annotated[Name, "`http://HOST:PORT/PATH` or `https://…`, or `KIND://…` and `KIND+https://…` with the kind."]
     kind: Annotated[ImageServiceKind, "`openai`, `vllm-omni`, `sglang`, `sd.cpp`, `localai` or `fake`."] = "openai"
     key: Annotated[Key | None, "API key of the service, sent to it only; `env:NAME` reads it from a variable."] = None
-    ca: Annotated[Name | None, "File of CA certificates to verify it with; default: those of the system."] = None
+    ca: Annotated[Path | None, "File of CA certificates to verify it with; default: those of the system."] = None
     models: Annotated[dict[Name, Name], "Models by the names that clients use; default: every name is passed on."] = {}
     defaults: Annotated[
         dict[Name, Any], "Fields to send in requests that do not set them, also fields of its own."
@@ -103,13 +104,15 @@ def _read_file(path: Path) -> list[ImageServiceSpec]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StartupError(f"{path} is not valid TOML: {error}.")
     try:
-        tables = msgspec.convert(content, dict[str, ImageServiceSpec], strict=True)
+        tables = msgspec.convert(content, dict[str, ImageServiceSpec], strict=True, dec_hook=to_path)
     except msgspec.ValidationError as error:
         raise StartupError(f"{path} is invalid: {render_table_error(str(error))}.")
     return [_complete_table(name, spec, path) for name, spec in tables.items()]
 
 
 def _complete_table(name: str, spec: ImageServiceSpec, path: Path) -> ImageServiceSpec:
+    if reserved := sorted(_RESERVED & spec.defaults.keys()):
+        raise StartupError(f"[{name}] in {path}: `defaults` cannot set {reserved[0]}.")
     key = None if spec.key is None else resolve_secret(spec.key, f"[{name}] in {path} reads a key")
     return _split_kind(replace(spec, name=spec.name or name, key=key))
 

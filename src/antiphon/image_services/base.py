@@ -50,6 +50,9 @@ class ImageService(Protocol):
     def check(self, request: ImageRequest, param: str) -> None:
         """Raise UnsupportedParameter if the service cannot honour a field of the request, which is below `param`."""
 
+    def list_ignored(self, request: ImageRequest) -> list[str]:
+        """Return the fields that have no effect, because the service has one model or sends no previews."""
+
     def generate(self, request: ImageRequest) -> AsyncGenerator[PartialImage | ImageResult, None]:
         """Yield previews, if the service sends any, and the result last; closing it cancels the work."""
 

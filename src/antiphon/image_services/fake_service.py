@@ -39,6 +39,9 @@ class FakeImageService:
     def check(self, request: ImageRequest, param: str) -> None:
         FAKE_TABLE.check(request, param, self.name)
 
+    def list_ignored(self, request: ImageRequest) -> list[str]:
+        return []
+
     async def probe(self) -> None:
         return
 

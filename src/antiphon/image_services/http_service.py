@@ -7,8 +7,7 @@ without redirects, from public addresses or from its own.
 """
 
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import suppress
-from pathlib import Path
+from contextlib import aclosing, suppress
 from secrets import token_hex
 from typing import Any, Final
 
@@ -30,7 +29,7 @@ from antiphon.egress import EgressClient, FetchLimits
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EngineTimeouts, EventSplitter
 from antiphon.engines.connection import EngineConnection
 from antiphon.engines.http.engine_url import parse_engine_url
-from antiphon.engines.http.error_mapping import error_text, find_error, map_http_error, map_stream_error
+from antiphon.engines.http.error_mapping import error_text, map_http_error, map_stream_error
 from antiphon.errors import AntiphonError, EngineFailed, FetchFailed, StartupError, UrlRefused
 from antiphon.image_services.base import (
     MAX_RESULT_BYTES,
@@ -96,13 +95,10 @@ class HttpImageService:
         self._label = f"The image service {spec.name}"
         self._egress = egress
         try:
-            url = parse_engine_url(
-                f"{spec.kind}+{spec.url}", self._table.port, None if spec.ca is None else Path(spec.ca)
-            )
+            url = parse_engine_url(f"{spec.kind}+{spec.url}", self._table.port, spec.ca)
             if not spec.url.startswith("unix:"):
-                self._egress = egress.allow_operator_url(
-                    f"{spec.url.partition('://')[0]}://{url.host}", "image_service"
-                )
+                base_url = f"{spec.url.partition('://')[0]}://{url.host}"
+                self._egress = egress.allow_operator_url(base_url, "image_service")
         except (StartupError, UrlRefused) as error:
             raise StartupError(f"{self._label} cannot be used: {error}") from None
         timeouts = EngineTimeouts(first_byte=spec.timeout, idle=spec.timeout)
@@ -113,6 +109,11 @@ class HttpImageService:
 
     def check(self, request: ImageRequest, param: str) -> None:
         self._table.check(request, param, self.name)
+
+    def list_ignored(self, request: ImageRequest) -> list[str]:
+        has_model = request.model is None or self._translate_model(request.model) is not None
+        has_previews = not request.partial_images or self._table.streams
+        return [name for name, is_sent in (("model", has_model), ("partial_images", has_previews)) if not is_sent]
 
     async def probe(self) -> None:
         """Ask for the models. Any answer but a failure, a rejected key or a redirect means that the service is up."""
@@ -134,8 +135,9 @@ class HttpImageService:
             del built  # it may contain many images, and the rest takes time
             if isinstance(reply, EngineConnection):
                 try:
-                    async for event in self._read_stream(reply, request):
-                        yield event
+                    async with aclosing(self._read_stream(reply, request)) as events:
+                        async for event in events:
+                            yield event
                 finally:
                     self._client.release(reply)
             else:
@@ -171,17 +173,10 @@ class HttpImageService:
     async def _read_reply(self, body: bytes, request: ImageRequest) -> ImageResult:
         reply = await run_sized(len(body), self._decode, body)
         if reply.error is not None or reply.data is None:
-            raise self._map_fault(reply.error if reply.error is not None else find_error(body))
+            raise self._map_fault(reply.error)
         images = [await self._load_image(image) for image in reply.data[: (request.n or 1) + 1]]
-        return await run_sized(
-            sum([len(image.body) for image in images]),
-            make_result,
-            images,
-            request,
-            reply,
-            _read_usage(reply.usage),
-            self._label,
-        )
+        size, usage = sum([len(image.body) for image in images]), _read_usage(reply.usage)
+        return await run_sized(size, make_result, images, request, reply, usage, self._label)
 
     async def _read_stream(
         self, connection: EngineConnection, request: ImageRequest
@@ -195,12 +190,12 @@ class HttpImageService:
             received += len(data)
             if received > _MAX_STREAM_BYTES:
                 raise EngineFailed(f"{self._label} sent a stream that exceeds the size limit.")
-            for event in [*splitter.feed(data)] if data else splitter.finish():
+            for event in splitter.feed(data) if data else splitter.finish():
                 reply = await run_sized(len(event), self._decode, event)
                 if reply.error is not None or reply.type == "error":
                     raise self._map_fault(reply.error)
                 kind = str(reply.type).rpartition(".")[2]
-                if kind == "partial_image":
+                if kind == "partial_image" and reply.partial_image_index in range(request.partial_images):
                     yield await self._read_partial(reply, request)
                 elif kind == "completed":
                     images.append(await self._load_image(_ReplyImage(reply.b64_json)))
@@ -210,8 +205,8 @@ class HttpImageService:
 
     async def _read_partial(self, reply: _Reply, request: ImageRequest) -> PartialImage:
         body = (await self._load_image(_ReplyImage(reply.b64_json))).body
-        index = reply.partial_image_index if isinstance(reply.partial_image_index, int) else 0
-        return PartialImage(index=index, body=body, options=read_options(body, request, reply, self._label))
+        options = read_options(body, request, reply, self._label)
+        return PartialImage(index=reply.partial_image_index, body=body, options=options)
 
     def _decode(self, body: bytes) -> _Reply:
         try:
@@ -243,7 +238,10 @@ class HttpImageService:
     def _map_error(self, error: EngineHttpError, request: ImageRequest) -> AntiphonError:
         if _get_field(_decode_error(error.body), "code") in _BLOCKED_CODES:
             return ModerationBlocked(error_text(error.body) or f"{self._label} refused this request.", param="prompt")
-        return map_http_error(error, self._label, request.model or "")
+        mapped = map_http_error(error, self._label, request.model or "")
+        if mapped.param == "input":  # the prompt is too long
+            mapped.param = "prompt"
+        return mapped
 
     def _map_fault(self, error: Any) -> AntiphonError:
         """Map an error in a reply with status 200."""

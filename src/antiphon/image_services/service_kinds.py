@@ -36,8 +36,7 @@ class ServiceTable(Struct, frozen=True, kw_only=True):
     port: int
     fields: frozenset[str]  # of ImageRequest that it honours, besides the prompt and the model
     edit_fields: frozenset[str]  # likewise in edits
-    formats: frozenset[str] = frozenset({"png"})
-    edit_formats: frozenset[str] = frozenset({"png"})
+    formats: frozenset[str] = frozenset({"png"})  # where it honours output_format
     operations: frozenset[Operation] = frozenset({"generations", "edits"})
     max_images: int = MAX_IMAGES
     one_model: bool = False  # its server has one model, so no name is sent unless the operator maps it
@@ -50,22 +49,22 @@ class ServiceTable(Struct, frozen=True, kw_only=True):
         if operation not in self.operations:
             reason = f"The image service {name} ({self.title}) has no {operation}."
             raise UnsupportedParameter(reason, param=f"{param}image")
-        fields = self.edit_fields if request.sources else self.fields
-        formats = self.edit_formats if request.sources else self.formats
-        for field in sorted(_ALL_FIELDS - fields):
+        for field in sorted(_ALL_FIELDS - self._list_honoured(request)):
             value = getattr(request, field)
             if value is not None and value not in _NEUTRAL_VALUES.get(field, ()):
                 raise self._refuse(field, "", param, name)
-        if request.output_format is not None and request.output_format not in formats:
+        if request.output_format is not None and request.output_format not in self.formats:
             raise self._refuse("output_format", request.output_format, param, name)
         if (request.n or 1) > self.max_images:
             raise self._refuse("n", f"more than {self.max_images}", param, name)
 
     def list_fields(self, request: ImageRequest) -> dict[str, Any]:
         """Return the fields to send besides the prompt, the images and the model."""
-        fields = (self.edit_fields if request.sources else self.fields) - {"mask"}
-        values = {field: getattr(request, field) for field in sorted(fields)}
+        values = {field: getattr(request, field) for field in sorted(self._list_honoured(request) - {"mask"})}
         return {field: value for field, value in values.items() if value is not None and value != "auto"}
+
+    def _list_honoured(self, request: ImageRequest) -> frozenset[str]:
+        return self.edit_fields if request.sources else self.fields
 
     def clean_prompt(self, prompt: str) -> str:
         """Break up a mark that the service would execute."""
@@ -84,59 +83,32 @@ _RASTER: Final = frozenset({"png", "jpeg", "webp"})
 _BASIC: Final = frozenset({"n", "size"})
 _ENCODED: Final = _BASIC | {"output_format", "output_compression"}
 
+_ALL_OPERATIONS: Final[frozenset[Operation]] = frozenset({"generations", "edits", "variations"})
+
 KINDS: Final[dict[str, ServiceTable]] = {
     "openai": ServiceTable(
-        title="OpenAI and compatible servers",
-        port=80,
-        fields=_GPT_FIELDS,
-        edit_fields=_ALL_FIELDS - {"style", "moderation"},
-        formats=_RASTER,
-        edit_formats=_RASTER,
-        operations=frozenset({"generations", "edits", "variations"}),
-        streams=True,
+        title="OpenAI and compatible servers", port=80, formats=_RASTER, operations=_ALL_OPERATIONS, streams=True,
+        fields=_GPT_FIELDS, edit_fields=_ALL_FIELDS - {"style", "moderation"},
     ),
     "vllm-omni": ServiceTable(
-        title="vLLM-Omni",
-        port=8000,
-        fields=_BASIC,
-        edit_fields=_ENCODED,
-        edit_formats=_RASTER,
-        one_model=True,
+        title="vLLM-Omni", port=8000, formats=_RASTER, one_model=True, fields=_BASIC, edit_fields=_ENCODED
     ),
     "sglang": ServiceTable(
-        title="SGLang diffusion",
-        port=30000,
-        fields=_BASIC | {"output_format"},
-        edit_fields=_BASIC | {"output_format"},
-        formats=_RASTER,
-        edit_formats=_RASTER,
-        one_model=True,
+        title="SGLang diffusion", port=30000, formats=_RASTER, one_model=True,
+        fields=_BASIC | {"output_format"}, edit_fields=_BASIC | {"output_format"},
     ),
     "sd.cpp": ServiceTable(
-        title="stable-diffusion.cpp",
-        port=1234,
-        fields=_ENCODED,
-        edit_fields=_ENCODED,
-        formats=frozenset({"png", "jpeg"}),
-        edit_formats=frozenset({"png", "jpeg"}),
+        title="stable-diffusion.cpp", port=1234, formats=frozenset({"png", "jpeg"}), one_model=True,
+        fields=_ENCODED, edit_fields=_ENCODED,
         max_images=8,  # more are silently reduced to 8
-        one_model=True,
         prompt_mark=re.compile("sd_cpp_extra_args", re.IGNORECASE),
     ),
     "localai": ServiceTable(
-        title="LocalAI",
-        port=8080,
-        fields=_BASIC,
-        edit_fields=frozenset(),
-        operations=frozenset({"generations"}),
+        title="LocalAI", port=8080, operations=frozenset({"generations"}), fields=_BASIC, edit_fields=frozenset()
     ),
-}
+}  # fmt: skip
 
 FAKE_TABLE: Final = ServiceTable(
-    title="no model",
-    port=0,
-    fields=_GPT_FIELDS - {"style", "quality"},
-    edit_fields=_ALL_FIELDS - {"style", "quality"},
-    operations=frozenset({"generations", "edits", "variations"}),
-    streams=True,
-)
+    title="no model", port=0, operations=_ALL_OPERATIONS, streams=True,
+    fields=_GPT_FIELDS - {"style", "quality"}, edit_fields=_ALL_FIELDS - {"style", "quality"},
+)  # fmt: skip

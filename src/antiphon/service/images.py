@@ -60,6 +60,10 @@ class Images:
     def check(self, request: ImageRequest, param: str) -> None:
         self._find(request, f"{param}." if param and not param.endswith(".") else param)
 
+    def list_ignored(self, request: ImageRequest) -> list[str]:
+        """Check a request, and return the names of the fields that have no effect."""
+        return self._find(request, "").service.list_ignored(request)
+
     async def generate(self, tenant: str, request: ImageRequest) -> AsyncGenerator[PartialImage | ImageResult, None]:
         member = self._find(request, "")
         service = member.service

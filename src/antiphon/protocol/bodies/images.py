@@ -23,7 +23,7 @@ class ImageFields(Struct, kw_only=True):
     """The fields that all requests for images have."""
 
     model: ShortText | None = None
-    n: int | None = None
+    n: Annotated[int, Meta(ge=1, le=10)] | None = None
     size: ShortText | None = None
     response_format: Literal["url", "b64_json"] | None = None
     user: ShortText | None = None
@@ -33,7 +33,7 @@ class ImageFields(Struct, kw_only=True):
 class PromptFields(ImageFields, kw_only=True):
     """The fields of generations and edits."""
 
-    prompt: str
+    prompt: Annotated[str, Meta(min_length=1, max_length=32_000)]
     quality: Quality | None = None
     background: Background | None = None
     output_format: OutputFormat | None = None
@@ -68,7 +68,7 @@ class ImageReference(Struct, kw_only=True):
 class EditImage(EditFields, kw_only=True):
     """A request in JSON to edit images."""
 
-    images: Annotated[list[ImageReference], Meta(min_length=1)]
+    images: Annotated[list[ImageReference], Meta(min_length=1, max_length=16)]
     mask: ImageReference | None = None
 
 

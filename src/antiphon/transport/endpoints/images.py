@@ -1,6 +1,7 @@
 """/v1/images: generations, edits and variations; service/images.py implements them. Nothing is stored."""
 
 from collections.abc import AsyncGenerator, Awaitable, Sequence
+from functools import partial
 from time import time
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from antiphon.transport.streaming.event_writer import StreamFormat
 _FORM = "multipart/form-data"
 _FORMAT = StreamFormat(sse.encode_events, sse.encode_comment, done=b"")
 _REPORTED_QUALITIES = ("low", "medium", "high", "xhigh", "max")
+_make_route = partial(Route, "POST", gives=wire.ImagesResponse, new_work=True)
 _EVENTS: dict[bool, tuple[type[Any], type[Any]]] = {
     False: (wire.ImageGenerationPartialImage, wire.ImageGenerationCompleted),
     True: (wire.ImageEditPartialImage, wire.ImageEditCompleted),
@@ -41,14 +43,7 @@ class ImagesEndpoint(Struct, frozen=True):
     limits: Limits
     delivery: Delivery
 
-    @Route(
-        "POST",
-        "/v1/images/generations",
-        takes=wire.CreateImage,
-        gives=wire.ImagesResponse,
-        streams=wire.GenerationEvent,
-        new_work=True,
-    )
+    @_make_route(path="/v1/images/generations", takes=wire.CreateImage, streams=wire.GenerationEvent)
     async def generate(self, request: Request) -> None:
         """Make images. One JSON body, or with `stream: true` server-sent events: up to `partial_images` previews, if
         the image service sends any, and one event for each image.
@@ -56,15 +51,7 @@ class ImagesEndpoint(Struct, frozen=True):
         parsed, request.ignored = await read_json(request, decode_generation, self.limits)
         await self._reply(request, parsed, ())
 
-    @Route(
-        "POST",
-        "/v1/images/edits",
-        takes=wire.EditImageForm,
-        takes_media_type=_FORM,
-        gives=wire.ImagesResponse,
-        streams=wire.EditEvent,
-        new_work=True,
-    )
+    @_make_route(path="/v1/images/edits", takes=wire.EditImageForm, takes_media_type=_FORM, streams=wire.EditEvent)
     async def edit(self, request: Request) -> None:
         """Edit images. A form with up to 16 images, `image` or `image[]`, and optionally a `mask`; or JSON with
         `images`, a list of `{image_url}` or `{file_id}`, and a `mask` of that form.
@@ -76,20 +63,11 @@ class ImagesEndpoint(Struct, frozen=True):
             await self._reply(request, parsed, sources, masks[0] if masks else None)
             return
         in_json, request.ignored = await decode_body(await request.read_body(self.limits), decode_edit, self.limits)
-        if len(in_json.images) > MAX_SOURCES:
-            raise InvalidValue(f"At most {MAX_SOURCES} images can be edited at once.", param="images")
         sources = [await self._load(request.tenant, image, f"images[{at}]") for at, image in enumerate(in_json.images)]
         mask = None if in_json.mask is None else await self._load(request.tenant, in_json.mask, "mask")
         await self._reply(request, in_json, sources, mask)
 
-    @Route(
-        "POST",
-        "/v1/images/variations",
-        takes=wire.VariationForm,
-        takes_media_type=_FORM,
-        gives=wire.ImagesResponse,
-        new_work=True,
-    )
+    @_make_route(path="/v1/images/variations", takes=wire.VariationForm, takes_media_type=_FORM)
     async def vary(self, request: Request) -> None:
         """Make variations of an image, if the image service can. A form with one `image`."""
         files, fields = await self._read_form(request)
@@ -103,8 +81,6 @@ class ImagesEndpoint(Struct, frozen=True):
         files, fields = await read_files(request, ("image", "mask"), self.limits.attached_bytes, MAX_SOURCES + 1)
         if [file.field for file in files].count("mask") > 1:
             raise InvalidValue("'mask' is given twice.", param="mask")
-        if [file.field for file in files].count("image") > MAX_SOURCES:
-            raise InvalidValue(f"At most {MAX_SOURCES} images can be edited at once.", param="image")
         return files, fields
 
     async def _read_sources(self, files: Sequence[FormFile], field: str) -> list[SourceImage]:
@@ -122,7 +98,7 @@ class ImagesEndpoint(Struct, frozen=True):
     ) -> None:
         log_user(request.id, parsed)
         wanted = _make_image_request(parsed, sources, mask)
-        self.service.check(wanted, "")
+        request.ignored = [*request.ignored, *self.service.list_ignored(wanted)]
         run = ImageRun(self.service.generate(request.tenant, wanted), parsed, is_edit=bool(sources))
         stream = isinstance(parsed, wire.PromptFields) and parsed.stream
         await self.delivery.reply(request, run, stream_format=_FORMAT if stream else None)
