@@ -15,7 +15,7 @@ from antiphon import errors
 from antiphon.admission import Admission
 from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_data_url, read_file_data, to_data_url
 from antiphon.core.documents import CONTAINER_FOLDER, clean_name, fence_text, name_in_container, name_sent_file
-from antiphon.core.image_generation import StoredImage, SourceImage, parse_image_reference
+from antiphon.core.image_generation import SourceImage, StoredImage, parse_image_reference
 from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.limits import Limits
