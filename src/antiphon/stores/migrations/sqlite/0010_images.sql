@@ -6,4 +6,4 @@ CREATE TABLE images (
     content TEXT NOT NULL
 );
 CREATE UNIQUE INDEX images_holder ON images (tenant, holder, content);
-CREATE INDEX images_content ON images (content);
+CREATE INDEX images_content ON images (content, tenant);
