@@ -23,6 +23,7 @@ import pytest
 from msgspec import Struct
 
 from antiphon.config import Config
+from antiphon.config.image_settings import ImageServiceSpec
 from antiphon.core.deltas import (
     Break,
     CallDelta,
@@ -38,7 +39,9 @@ from antiphon.core.deltas import (
 )
 from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, is_server_item, make_call_item
 from antiphon.core.emitter.tool_items import added_events, client_call_events, end_events, has_succeeded
+from antiphon.core.image_generation import ImageRequest
 from antiphon.errors import AntiphonError
+from antiphon.image_services.fake_service import FakeImageService
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import ShellCall, ShellCallOutput
 from antiphon.protocol.types.tools import (
@@ -47,11 +50,15 @@ from antiphon.protocol.types.tools import (
     ContainerReference,
     FileSearchTool,
     FunctionTool,
+    ImageGenerationTool,
     ShellTool,
     WebSearchTool,
 )
 from antiphon.protocol.types.tools import Tool as Declaration
+from antiphon.service.attachments.attachments import Attachments
+from antiphon.service.images import Images
 from antiphon.tools.base import BuiltInTool, ModelToolCall, ResponseTool, ToolResult, ToolServices
+from antiphon.tools.image_generation.tool import ImageGeneration
 from antiphon.tools.registry import SERVED_TOOLS, TOOLS
 from tests.egress.hosts import make_egress_client
 from tests.oracles.responses import check_event
@@ -144,6 +151,31 @@ async def open_hosted_shell_setup() -> AsyncIterator[ToolSetup]:
 
 
 @asynccontextmanager
+async def open_image_generation_setup() -> AsyncIterator[ToolSetup]:
+    images = Images([FakeImageService(ImageServiceSpec(url="fake", slots=1), make_egress_client())], queue=8)
+    services = ToolServices(
+        config=Config(), egress=make_egress_client(), images=images, load_images=Attachments().load_images
+    )
+    stalled: list[asyncio.Future[None]] = []
+
+    async def occupy_service() -> None:
+        async for _ in images.generate("other", ImageRequest(prompt="[fake silence]")):
+            pass
+
+    yield ToolSetup(
+        built_in=ImageGeneration(services),
+        declaration=ImageGenerationTool(),
+        calls=[
+            ("image_generation", {"prompt": "an otter"}),
+            ("image_generation", {"prompt": "a hat", "action": "edit", "size": "256x512"}),
+        ],
+        stall=lambda: stalled.append(asyncio.ensure_future(occupy_service())),
+    )
+    for one in stalled:
+        one.cancel()
+
+
+@asynccontextmanager
 async def open_server_setup(
     kind: str, declaration: Declaration, argument: str, calls: list[tuple[str, dict[str, Any]]]
 ) -> AsyncIterator[ToolSetup]:
@@ -164,6 +196,7 @@ async def open_server_setup(
 SetupFactory = Callable[[], AbstractAsyncContextManager[ToolSetup]]
 SETUPS: dict[str, SetupFactory] = {"file_search": open_file_search_setup, "web_search": open_web_search_setup}
 SETUPS |= {"code_interpreter": open_code_interpreter_setup, "hosted_shell": open_hosted_shell_setup}
+SETUPS |= {"image_generation": open_image_generation_setup}
 SERVED_CALLS: dict[str, tuple[Declaration, str, list[tuple[str, dict[str, Any]]]]] = {
     "code_interpreter": (
         CodeInterpreterTool(),

@@ -55,7 +55,8 @@ DEVIATIONS: dict[str, set[str]] = {
     "ResponseWsError": {"code", "message", "param", "retry_after"},
     # required by OpenAI's own OpenAPI document
     "ResponseFunctionCallArgumentsDoneEvent": {"name"},
-    # OpenAI sends it, but its Python types omit it
+    # OpenAI sends these, but its Python types omit them
+    "ImageGeneration": {"n"},
     "ResponseTextDeltaEvent": {"obfuscation"},
     "ResponseRefusalDeltaEvent": {"obfuscation"},
     "ResponseReasoningTextDeltaEvent": {"obfuscation"},

@@ -93,7 +93,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "tools": [
         {"tool_server"},
-        {"code_interpreter", "file_search", "hosted_shell", "mcp", "web_search"},
+        {"code_interpreter", "file_search", "hosted_shell", "image_generation", "mcp", "web_search"},
         {"registry", "base", "untrusted_images", "untrusted_text"},
     ],
     "tools.web_search": [

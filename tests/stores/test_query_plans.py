@@ -10,6 +10,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
+from antiphon.core.image_generation import StoredImage
 from antiphon.service.access.api_keys import issue
 from antiphon.stores.base import PageQuery, RetentionBounds
 from antiphon.stores.sql.store import Store
@@ -23,6 +24,7 @@ from tests.stores.rows import (
     begin_response,
     make_claim,
     make_end,
+    make_inserting_end,
     make_item,
     make_key,
     make_response,
@@ -197,8 +199,19 @@ async def run_skill_operations(store: Store, clock: Clock) -> None:
     assert await store.delete_skill(TENANT, first.skill) == [first.content]
 
 
+async def run_image_operations(store: Store, clock: Clock) -> None:
+    new, image = make_response(clock), StoredImage("file-" + "0" * 32, 3)
+    await store.finish(TENANT, replace(make_inserting_end(clock, new), images=[image.key]))
+    await store.finish(TENANT, make_inserting_end(clock, make_response(clock, text=str(image))))
+    assert await store.has_image(TENANT, image.key)
+    assert await store.list_images(TENANT, new.id) == [image.key]
+    assert await store.find_unused(image.key) == []
+    assert await store.delete(TENANT, new.id)
+
+
 @pytest.mark.parametrize(
-    "run_operations", [run_all_operations, run_vector_operations, run_container_operations, run_skill_operations]
+    "run_operations",
+    [run_all_operations, run_vector_operations, run_container_operations, run_skill_operations, run_image_operations],
 )
 async def test_no_statement_scans_all_rows(
     run_operations: Callable[[Store, Clock], Awaitable[None]], tmp_path: Path

@@ -12,9 +12,12 @@ from msgspec.structs import replace
 from antiphon.core import deltas
 from antiphon.core.emitter.event_log import LogEntry, RunStarted
 from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, make_call_item
+from antiphon.core.image_generation import make_image_error
 from antiphon.core.prompt import TokenCounts
+from antiphon.errors import ServerRestarted
 from antiphon.protocol.types.items import (
     Compaction,
+    ImageGenerationCall,
     McpApprovalRequest,
     McpCall,
     McpListTools,
@@ -43,7 +46,7 @@ class Checkpoint(Struct):
     def add(self, entry: LogEntry) -> None:
         self.next_key = max(self.next_key, getattr(entry, "key", -1) + 1)
         match entry:
-            case RunStarted() | deltas.Progress() | deltas.CommandDone() | deltas.CallDone():
+            case RunStarted() | deltas.Progress() | deltas.CommandDone() | deltas.ImagePreview() | deltas.CallDone():
                 return
             case deltas.TurnEnded(counts=counts):
                 self.is_mid_turn, self.approval_requested = False, False
@@ -108,5 +111,8 @@ def abandon_item(item: deltas.StartedItem, reason: str) -> ToolResult:
             raise AssertionError("an unfinished compaction cannot be abandoned")
         case ShellCall() | ShellCallOutput():
             return ToolResult(item=ShellCallOutput(call_id="", status="incomplete", output=[]), model_output=reason)
+        case ImageGenerationCall():
+            failed = replace(item, status="failed", result=None, error=make_image_error(ServerRestarted(reason)))
+            return ToolResult(item=failed, model_output=reason)
         case _:
             return ToolResult(item=replace(item, status="failed"), model_output=reason)

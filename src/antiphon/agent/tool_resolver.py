@@ -34,6 +34,9 @@ _CALLS = frozenset({CallStarted, CallDelta, CallDone})
 _CLIENT_RUN_KINDS = frozenset({"function", "custom"}) | CLIENT_KINDS
 _KINDS: dict[str, CallKind] = {"custom": "custom", "mcp": "mcp", "code_interpreter": "code_interpreter"}
 _STREAMED_KINDS = frozenset({"mcp", "code_interpreter"})  # of calls that the server runs
+# Namespaces of gpt-oss with one tool, which is called by any name in it.
+_IMAGES = "image_generation.generate"
+_NAMESPACES = {"container": CONTAINER_EXEC, "image_generation": _IMAGES, "images": _IMAGES}
 _TEXT_ARGUMENTS = {"custom": "input", "code_interpreter": "code"}  # the only argument, which is passed on as text
 
 
@@ -200,12 +203,12 @@ class ToolCallResolver(Struct, eq=False):
                 for plain, offer in self._offers.items()
                 if folded == _fold_name(plain) or folded in map(_fold_name, _spellings(offer))
             ]
-        return matches[0] if len(matches) == 1 else self._match_shell(name)
+        return matches[0] if len(matches) == 1 else self._match_namespace(name)
 
-    def _match_shell(self, name: str) -> OfferedTool | None:
-        """Resolve calls in gpt-oss's `container` namespace, under any name, to the first declared shell."""
-        shells = [offer for offer in self._offers.values() if offer.recipient == CONTAINER_EXEC]
-        return shells[0] if shells and name.partition(".")[0] == CONTAINER_EXEC.partition(".")[0] else None
+    def _match_namespace(self, name: str) -> OfferedTool | None:
+        """Resolve calls in a namespace of gpt-oss that has one tool, under any name, to the first declared one."""
+        recipient = _NAMESPACES.get(name.partition(".")[0])
+        return next((offer for offer in self._offers.values() if recipient and offer.recipient == recipient), None)
 
     def _append(self, key: int, text: str, out: list[Delta]) -> None:
         if (unserved := self.unserved.get(key)) is not None:

@@ -7,7 +7,7 @@ A client call (function, custom) ends with CallDone. A call of a tool that model
 patch) is emitted as one `ItemAdded` once it is complete. A call that the server runs stays open until `ServerItemDone`:
 
     mcp, code interpreter     CallStarted ── CallDelta* ── CallDone ──┐
-    searches, lists, shell    ServerItemStarted ──────────────────────┴── Progress* ── ServerItemDone
+    all others                ServerItemStarted ──────────────────────┴── Progress* ── ServerItemDone
 
 A call of a shell that the server runs has two items: `ServerItemStarted` has the complete call, after which the item of
 its output is open, and `ServerItemDone` has the output.
@@ -126,6 +126,18 @@ class CommandDone(Struct, frozen=True, array_like=True, tag="k"):
     output: it.ShellOutput
 
 
+class ImagePreview(Struct, frozen=True, gc=False, array_like=True, tag="m"):
+    """A preview of the image that a server item makes, in base64, with the options of the image."""
+
+    key: int
+    index: int
+    data: str
+    size: str
+    quality: str
+    background: str
+    output_format: str
+
+
 class ServerItemDone(Struct, frozen=True, array_like=True, tag="o"):
     """The end of a server operation: its complete item, without the id.
 
@@ -154,6 +166,6 @@ class TurnEnded(Struct, frozen=True, array_like=True, tag="u"):
 
 
 PartDelta = Text | ReasoningDelta | Summary | EncryptedReasoning | Refusal | Citation
-ServerDelta = ServerItemStarted | Progress | CommandDone | ServerItemDone | ItemAdded | TurnEnded
+ServerDelta = ServerItemStarted | Progress | CommandDone | ImagePreview | ServerItemDone | ItemAdded | TurnEnded
 InternalDelta = Break | Citation | EncryptedReasoning | ServerDelta  # without an event in other APIs
 Delta = PartDelta | Break | CallStarted | CallDelta | CallDone | ServerDelta

@@ -5,7 +5,7 @@ reasoning: that of finished turns is left out, and all of it for models without 
 does not end a conversation with a text-only model: it is replaced by a note to the model and reported to the client.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import groupby
 from typing import Any, Final, get_args
@@ -30,7 +30,12 @@ from antiphon.render.tools.computer import OLD_SCREENSHOT, find_first_screenshot
 from antiphon.render.tools.declarations import offer_tools
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools, no_hosted_tool
 from antiphon.render.tools.tool_choice import apply_tool_choice
-from antiphon.render.tools.tool_results import ApprovalHistory, VisibleImages, strip_binary_data
+from antiphon.render.tools.tool_results import (
+    ApprovalHistory,
+    VisibleImages,
+    show_generated_images,
+    strip_binary_data,
+)
 
 VERBOSITY: Final = {"low": "Keep your answers short.", "medium": "", "high": "Answer at length and in detail."}
 _INSTRUCTION_ROLES: Final = frozenset({"system", "developer"})
@@ -164,6 +169,10 @@ class _ItemRenderer:
         return find_first_screenshot(self._history.items)
 
     @cached_property
+    def _generated_images(self) -> Mapping[int, Sequence[MessagePart]]:
+        return show_generated_images(self._history.items) if "input_image" in self._features else {}
+
+    @cached_property
     def _reasoning_start(self) -> int:
         """Index of the first item whose reasoning is rendered."""
         if "reasoning.effort" not in self._features:
@@ -215,11 +224,13 @@ class _ItemRenderer:
         call_id = _make_call_id(index) if item.id is UNSET else item.id
         call, output = transcript.render_server_call(item, self._offered, call_id)
         recorded = self._history.tool_outputs.get(call_id) or strip_binary_data(output)
-        content: transcript.Content = (
-            recorded
-            if isinstance(recorded, str)
-            else self._render_parts(index, self._visible_images.replace_hidden(recorded))
-        )
+        content: transcript.Content
+        if isinstance(item, it.ImageGenerationCall) and (parts := self._generated_images.get(id(item))) is not None:
+            content = self._render_content(parts, "\n", lambda part, field: self._history.param(index, ".result"))
+        elif isinstance(recorded, str):
+            content = recorded
+        else:
+            content = self._render_parts(index, self._visible_images.replace_hidden(recorded))
         self._transcript.add_call(call, content, self._pop_reasoning())
         self._transcript.end_calls()
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from antiphon.core.history.history import ToolCallItem, ToolOutputItem
+from antiphon.core.image_generation import describe_image
 from antiphon.core.prompt import Json
 from antiphon.core.shell_output import render_shell_output
 from antiphon.protocol.types import items as it
@@ -101,8 +102,7 @@ def render_server_call(item: ServerCall, offered: OfferedTools, call_id: str) ->
             return call, CODE_OUTPUT_GONE if item.outputs is None else "\n".join(outputs) or item.status or ""
         case it.ImageGenerationCall():
             prompt = "" if item.revised_prompt is UNSET else item.revised_prompt
-            text = "An image was made." if item.result else "No image was made."
-            return RenderedCall(call_id, "image_generation", _to_json({"prompt": prompt})), text
+            return RenderedCall(call_id, "image_generation", _to_json({"prompt": prompt})), describe_image(item)
         case _:
             assert_never(item)
 

@@ -22,6 +22,7 @@ from antiphon.protocol.types.lists import ConversationList, ItemsQuery, ListQuer
 from antiphon.protocol.types.request import Includable
 from antiphon.service.keyring import Keyring
 from antiphon.service.persistence.history_loader import HistoryLoader
+from antiphon.service.persistence.stored_images import StoredImages, join_images
 from antiphon.service.persistence.stored_responses import IncludeView, check_store_enabled
 from antiphon.stores.base import ConversationRow, ItemRow
 from antiphon.stores.sql.store import Store
@@ -40,6 +41,7 @@ class Conversations(Struct, frozen=True, eq=False):
     _limits: Limits
     _keyring: Keyring
     _store_enabled: bool = True
+    _images: StoredImages | None = None  # None: images are stored in the rows
 
     def resolve_key(self, tenant: str, conversation_id: str) -> ConversationKey:
         """Validate the id. Raises UnknownConversation for an id that this server cannot have issued."""
@@ -92,7 +94,7 @@ class Conversations(Struct, frozen=True, eq=False):
         rows = await self._make_rows(key.tenant, items)
         if not await self._store.add_items(key.tenant, key.id, rows, self._limits.items):
             raise _unknown_error(key.id)
-        return self._render_list(key, rows, include, False)
+        return await self._render_list(key, rows, include, False)
 
     async def list_items(self, key: ConversationKey, query: ItemsQuery) -> bytes:
         if query.after is not None and not is_item_id(query.after):
@@ -101,25 +103,26 @@ class Conversations(Struct, frozen=True, eq=False):
         page = await self._store.page_items(key.tenant, key.id, query.after, query.limit, descending)
         if page is None:
             raise _unknown_error(key.id)
-        return self._render_list(key, page.rows, query.include, page.has_more)
+        return await self._render_list(key, page.rows, query.include, page.has_more)
 
     async def get_item(self, key: ConversationKey, item_id: str, include: Collection[Includable] = ()) -> bytes:
         item = await self._store.item(key.tenant, key.id, item_id) if is_item_id(item_id) else None
         if item is None:
             raise await self._missing_item_error(key, item_id)
-        return IncludeView(self._keyring).render_item(key.tenant, item, include)
+        body = IncludeView(self._keyring).render_item(key.tenant, item, include)
+        return await join_images(self._images, key.tenant, body)
 
     async def delete_item(self, key: ConversationKey, item_id: str) -> Conversation:
         if not (is_item_id(item_id) and await self._store.delete_item(key.tenant, key.id, item_id)):
             raise await self._missing_item_error(key, item_id)
         return await self.get(key)
 
-    def _render_list(
+    async def _render_list(
         self, key: ConversationKey, rows: Sequence[ItemRow], include: Collection[Includable], has_more: bool
     ) -> bytes:
         view = IncludeView(self._keyring)
         entries = [(row.id, view.render_item(key.tenant, row.item, include)) for row in rows]
-        return encode_list(entries, has_more)
+        return await join_images(self._images, key.tenant, encode_list(entries, has_more))
 
     async def _missing_item_error(self, key: ConversationKey, item_id: str) -> NotFound:
         await self.get(key)

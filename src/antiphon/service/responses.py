@@ -22,6 +22,7 @@ from antiphon.service.access.load_monitor import LoadMonitor
 from antiphon.service.persistence.history_cache import ConnectionCache
 from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
 from antiphon.service.persistence.rows import load_row, render_response
+from antiphon.service.persistence.stored_images import join_images
 from antiphon.service.planning.planner import Continuation, PlannedResponse, Planner
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
@@ -145,5 +146,6 @@ class Responses(Struct, frozen=True, eq=False):
         request = decoded.request
         if request.background and not request.stream:
             row = await load_row(self._writer.store, tenant, response_id)
-            return AcceptedResponse(None, render_response(row), [])
+            body = await join_images(self._writer.images, tenant, render_response(row))
+            return AcceptedResponse(None, body, [])
         return AcceptedResponse(await replay(self._detached_runs, tenant, response_id), None, [])

@@ -72,6 +72,8 @@ class ResponseEnd(Struct, frozen=True, kw_only=True):
     conversation: str | None = None  # receives `items` as one block, if it still exists
     items: Sequence[ItemRow] = ()
     replaces_unconfirmed: bool = False  # an earlier end by this owner, whose failed write may have been committed
+    images: Sequence[str] = ()  # keys of the images of the response, which are in the content store
+    image_bytes: int = 0
 
 
 class StoredResponse(Struct, frozen=True):

@@ -16,16 +16,18 @@ from msgspec import Struct
 from antiphon.config import Config
 from antiphon.core.deltas import Delta, ServerItem, StartedItem, ToolOutputContent
 from antiphon.core.file_search import SearchHit, SearchRequest
-from antiphon.core.image_generation import ImageRequest, ImageResult, PartialImage
+from antiphon.core.image_generation import ImageRequest, ImageResult, PartialImage, SourceImage
 from antiphon.core.skills import OfferedSkill
 from antiphon.egress import EgressClient
 from antiphon.protocol.types.items import InputItem, OutputItem
-from antiphon.protocol.types.parts import InputFile
+from antiphon.protocol.types.parts import InputFile, InputImage
 from antiphon.protocol.types.tools import AutoContainer, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.sandbox.base import CodeEvent
 
 DeltaSink = Callable[[Delta], Awaitable[None]]  # receives Progress and other deltas while the tool runs
+# loads images of a tenant, each with the field of the request that has it, which an error names
+LoadImages = Callable[[str, Sequence[tuple[InputImage, str]]], Awaitable[Sequence[SourceImage]]]
 WaitStep = Callable[[], Awaitable[None]]  # returns when the model may be called, or raises the error of the response
 
 
@@ -120,6 +122,7 @@ class ToolServices(Struct, frozen=True, kw_only=True):
     search: SearchBackend | None = None  # None: there are no vector stores
     containers: CodeContainers | None = None  # None: code is not run on this server
     images: ImageBackend | None = None  # None: no image service is configured
+    load_images: LoadImages | None = None  # set if `images` is
 
 
 class ModelToolCall(Struct, frozen=True, kw_only=True):

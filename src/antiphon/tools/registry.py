@@ -10,6 +10,7 @@ TOOLS: dict[str, str] = {
     "web_search": "antiphon.tools.web_search.tool:WebSearch",
     "code_interpreter": "antiphon.tools.code_interpreter.tool:CodeInterpreter",
     "hosted_shell": "antiphon.tools.hosted_shell.tool:HostedShell",
+    "image_generation": "antiphon.tools.image_generation.tool:ImageGeneration",
 }
 
 # The tools that a tool server can run instead, with the name of that server.

@@ -114,10 +114,19 @@ def create_app(**values: Any) -> App:
 def _api_routes(config: Config, components: ServerComponents, delivery: Delivery) -> list[Route]:
     store_enabled = not config.storage.disable_store
     stored = StoredResponses(
-        components.store, components.live, components.forget_response, IncludeView(components.keyring), store_enabled
+        components.store,
+        components.live,
+        components.forget_response,
+        IncludeView(components.keyring, components.stored_images),
+        store_enabled,
     )
     conversations = Conversations(
-        components.store, components.history, config.limits, components.keyring, store_enabled
+        components.store,
+        components.history,
+        config.limits,
+        components.keyring,
+        store_enabled,
+        components.stored_images,
     )
     limits, parts = config.limits, components.parts
     counter, compactions = components.input_token_counter, components.compactions

@@ -35,6 +35,7 @@ from antiphon.service.operations.reload import SettingsReloader
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.store_maintenance import FileSweeper, StoreProbe
+from antiphon.service.persistence.stored_images import StoredImages
 from antiphon.service.planning.planner import Planner, PlannerSettings, TracerFactory
 from antiphon.service.planning.request_policy import RequestPolicy, make_request_policy
 from antiphon.service.responses import Responses
@@ -115,10 +116,11 @@ class ServerComponents:
         self.engine_tasks = EngineTasks(self.models, config.inference.run_timeout)
         self._build_vector_search(config)
         self._build_containers(config)
+        self.stored_images = stored_images = StoredImages(store, self.contents)
         self.attachments = attachments = Attachments(
-            self.egress, config.limits, config.tools.egress_timeout, self.files.load
+            self.egress, config.limits, config.tools.egress_timeout, self.files.load, stored_images.load
         )
-        self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits)
+        self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits, stored_images)
         self.models.on_queued = runs.unread.make_room
         self.tool_outputs = ToolOutputs(store, live, runs.notifications, config.tools, attachments)
         mcp = McpClient(make_mcp_settings(config, lambda: self.api_keys.required), self.egress)
@@ -126,7 +128,12 @@ class ServerComponents:
         search = None if storage.disable_store else self.vector_search
         runner = self.code_runner if self.live_containers.is_enabled else None
         services = ToolServices(
-            config=config, egress=self.egress, search=search, containers=runner, images=self.images or None
+            config=config,
+            egress=self.egress,
+            search=search,
+            containers=runner,
+            images=self.images or None,
+            load_images=attachments.load_images,
         )
         approves_code, has_computer = config.tools.code_require_approval == "always", config.tools.enable_computer_call
         self.toolkit = Toolkit(
@@ -138,7 +145,9 @@ class ServerComponents:
             seconds, relay = config.inference.moderation_timeout, self.engine_tasks.relay_json
             planner.moderator = Moderator(name, seconds, self.models, planner, relay, attachments.load)
         self.moderator = planner.moderator
-        self.writer = ResponseWriter(store, live, config.storage, self.history.remember, self.rate_limits)
+        self.writer = ResponseWriter(
+            store, live, config.storage, self.history.remember, self.rate_limits, stored_images
+        )
         self.background_runs = BackgroundRuns(self.writer, planner, runs, load=self.load_monitor)
         self.responses = Responses(planner, self.writer, runs, self.background_runs, self.load_monitor)
         self.input_token_counter = InputTokenCounter(planner, queue)

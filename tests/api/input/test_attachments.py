@@ -270,7 +270,7 @@ URLS = {
     "computer_screenshot.image_url": "egress",
     "input_file.file_url": "egress",
     "mcp.server_url": "egress",
-    "ImageMask.image_url": "not used",  # field of image_generation, which this server does not run
+    "ImageMask.image_url": "egress",
     "image.url": "text",  # output of a code interpreter
     "Source.url": "text",
     "WebSearchResult.url": "text",

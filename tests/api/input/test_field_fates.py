@@ -2,6 +2,7 @@
 the engine or in the response; it is refused by name; or it is listed in `ignored_fields`. None is dropped silently.
 """
 
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, get_args, get_type_hints
@@ -30,6 +31,7 @@ from antiphon.protocol.types.request import CreateResponse
 from tests.api.app import ApiServer, parse_events, run_api
 from tests.engines.http.stubs.chat_stub import run_stub
 from tests.engines.http.stubs.generation import open_app
+from tests.support.media_files import png
 from tests.transport.websocket.ws_client import FINAL_EVENTS, open_websocket
 
 pytestmark = pytest.mark.anyio
@@ -98,6 +100,8 @@ def refuses(name: str, *engines: str) -> dict[str, Fate]:
 
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
+IMAGES = {"type": "image_generation"}
+MASK = f"data:image/png;base64,{b64encode(png()).decode()}"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 LONG = [
     {"role": "user", "content": "a"},
@@ -220,7 +224,32 @@ def computer_field(name: str, value: Any) -> dict[str, Row]:
     return {f"tools.computer_use_preview.{name}": Row([{**COMPUTER, name: value}], Sent(), NO_IMAGES, base)}
 
 
+def image_field(name: str, value: Any, fate: Fate | None = None, code: str = "unsupported_parameter") -> dict[str, Row]:
+    """Return the row of a field of image_generation on the fake image service; refused unless it has a fate."""
+    tool, refused = {**IMAGES, name: value}, Refused(f"tools[0].{name}", code)
+    return {f"tools.image_generation.{name}": Row([tool], fate or refused, refuses("tools"), {"tools": [IMAGES]})}
+
+
+def image_echo(name: str, value: Any) -> dict[str, Row]:
+    return image_field(name, value, Shown(lambda response, _: response["tools"][0].get(name) == value))
+
+
 NESTED_ROWS: dict[str, Row] = {
+    **image_field("size", "512x512", Sent()),  # the model is asked for what the declaration leaves open
+    **image_field("action", "generate", Sent()),
+    **image_echo("model", "fake-image"),
+    **image_echo("background", "opaque"),
+    **image_echo("moderation", "low"),
+    **image_echo("partial_images", 2),
+    **image_echo("output_compression", 50),
+    **image_echo("input_fidelity", "high"),
+    **image_echo("input_image_mask", {"image_url": MASK}),
+    **image_field("quality", "high"),
+    **image_field("output_format", "gif"),
+    **image_field("complexity", "low"),
+    **image_field("frame_count", 2),
+    **image_field("frame_duration_ms", 100),
+    **image_field("svg", {"model": "m"}),
     "reasoning.effort": ROWS["reasoning"],
     "reasoning.summary": Row({**LOW, "summary": "auto"}, SUMMARY, refuses("reasoning.effort"), {"reasoning": LOW}),
     "reasoning.generate_summary": Row(
@@ -265,10 +294,16 @@ async def run_server(kind: EngineKind) -> AsyncIterator[tuple[ApiServer, Callabl
     """Run a server with an engine of a kind. Also returns a function that lists the last requests to the engine."""
     if kind != "http":
         engine = FakeEngine(FakeSettings(level="text")) if kind == "embedded" else MinimalEngine()
-        async with run_api(engine=engine, enable_computer_call=True, moderation_model="fake") as server:
+        settings: Json = {"enable_computer_call": True, "moderation_model": "fake", "image_service": ("fake",)}
+        async with run_api(engine=engine, **settings) as server:
             yield server, lambda: [*engine.seen]
         return
-    settings: Json = {"shed": SheddingSettings(lag=0.0), "enable_computer_call": True, "moderation_model": "m"}
+    settings = {
+        "shed": SheddingSettings(lag=0.0),
+        "enable_computer_call": True,
+        "moderation_model": "m",
+        "image_service": ("fake",),
+    }
     async with run_stub("vllm") as stub, open_app(stub.url, **settings) as app:
         yield ApiServer(app, stub.engine), lambda: stub.chat_bodies
 

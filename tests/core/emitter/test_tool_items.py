@@ -249,7 +249,7 @@ INITIAL: dict[type, dict[str, Any]] = {
         "outputs": [],
     },
     ImageGenerationCall: {
-        "type": "image_generation_call", "id": "x", "status": "in_progress", "result": None, "size": "1024x1024",
+        "type": "image_generation_call", "id": "x", "status": "in_progress", "size": "1024x1024",
     },
     ShellCallOutput: {
         "type": "shell_call_output", "id": "x", "status": "in_progress", "call_id": "", "output": [],
@@ -263,7 +263,7 @@ TRUNCATED: dict[type, dict[str, Any]] = {
     WebSearchCall: {"status": "incomplete"},
     FileSearchCall: {"status": "incomplete"},
     CodeInterpreterCall: {"status": "incomplete", "code": "1+1"},
-    ImageGenerationCall: {"status": "failed"},
+    ImageGenerationCall: {"status": "failed", "result": None},
     ShellCallOutput: {"status": "incomplete"},
     Compaction: {},
 }

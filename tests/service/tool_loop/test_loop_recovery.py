@@ -3,20 +3,32 @@
 Covers `protocol/bodies/tool_outputs.py`.
 """
 
+import asyncio
+from base64 import b64decode
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 from antiphon.agent.tool_loop import INTERRUPTED
+from antiphon.config import Config
+from antiphon.config.image_settings import ImageServiceSpec
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
+from antiphon.core.image_generation import ImageRequest, ImageResult, PartialImage
 from antiphon.core.prompt import ChatPrompt
+from antiphon.image_services.fake_service import FakeImageService
 from antiphon.protocol.bodies.tool_outputs import SubmittedToolOutput
 from antiphon.protocol.types.events import Completed
-from antiphon.protocol.types.items import CodeInterpreterCall, Message, ShellCallOutput
+from antiphon.protocol.types.items import CodeInterpreterCall, ImageGenerationCall, Message, ShellCallOutput
 from antiphon.protocol.types.parts import FileCitation, OutputText
 from antiphon.protocol.types.response import Response
+from antiphon.service.attachments.attachments import Attachments
+from antiphon.service.images import Images
 from antiphon.service.runs.follow import replay
+from antiphon.tools.base import ToolServices
 from antiphon.tools.code_interpreter.response_container import FOUND, LOST, OTHER_CONTAINER
+from antiphon.tools.image_generation.tool import ImageGeneration
+from tests.egress.hosts import make_egress_client
 from tests.service.example_tool import FILES
 from tests.service.runs.test_recovery import get_error_code, kill_server
 from tests.service.service_nodes import (
@@ -288,3 +300,39 @@ async def test_a_stopping_server_hands_over_responses_waiting_for_tool_outputs(c
             TENANT, response_id, SubmittedToolOutput(call_id=call_id, output="22 degrees", param="call_id", ignored=[])
         )
         assert (await other.wait_ended(response_id)).status == "completed"
+
+
+@pytest.mark.shows("E.20")
+@STREAM_MODES
+async def test_an_image_that_was_being_made_is_not_made_again(clock: Clock, stream: bool) -> None:
+    drawn: list[ImageRequest] = []
+    second_started = asyncio.Event()
+
+    class CountingService(FakeImageService):
+        async def generate(self, request: ImageRequest) -> AsyncGenerator[PartialImage | ImageResult, None]:
+            drawn.append(request)
+            if len(drawn) == 2:
+                second_started.set()
+            async for event in super().generate(request):
+                yield event
+
+    images = Images([CountingService(ImageServiceSpec(url="fake"), make_egress_client())], queue=8)
+    services = ToolServices(
+        config=Config(), egress=make_egress_client(), images=images, load_images=Attachments().load_images
+    )
+    async with start_nodes(2, clock, built_in=(ImageGeneration(services),)) as (dead, other):
+        dead.engine.says(*make_calls("image_generation", '{"prompt": "an otter"}'))
+        dead.engine.says(*make_calls("image_generation", '{"prompt": "[fake silence] with a hat", "action": "edit"}'))
+        tools = [{"type": "image_generation", "partial_images": 1}]
+        response_id = await start_response(dead, stream, tools=tools)
+        await second_started.wait()
+        await kill_server(dead, clock)
+        other.engine.says(*make_calls("image_generation", '{"prompt": "again", "action": "edit"}'))
+        other.engine.says(Text("Here."))
+        await other.background_runs.scan()
+        response = await other.wait_ended(response_id)
+        first, lost, third = [item for item in response.output if isinstance(item, ImageGenerationCall)]
+        assert (lost.status, lost.result, lost.error["message"]) == ("failed", None, INTERRUPTED)  # type: ignore[index]
+        assert [request.prompt for request in drawn[2:]] == ["again"]
+        assert b64decode(str(first.result)) == drawn[2].sources[0].body
+        assert third.status == "completed"

@@ -30,6 +30,7 @@ from antiphon.core.deltas import (
     CommandDone,
     Delta,
     EncryptedReasoning,
+    ImagePreview,
     ItemAdded,
     Progress,
     ReasoningDelta,
@@ -290,6 +291,8 @@ class Emitter:
                 self._get_server_item(key).advance(stage, out)
             case CommandDone(key=key, output=output):
                 self._get_server_item(key).take_output(output, out)
+            case ImagePreview(key=key):
+                self._get_server_item(key).show_preview(delta, out)
             case ServerItemStarted():
                 self._start_server_item(delta, out)
             case ServerItemDone(key=key, item=item):

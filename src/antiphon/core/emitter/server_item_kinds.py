@@ -6,7 +6,7 @@ One row per kind in `SERVER_ITEM_KINDS`:
     mcp_list_tools          added → in_progress → completed | failed → done
     web_, file_search_call  added → in_progress → searching → completed → done
     code_interpreter_call   added → in_progress → code delta* → code done → interpreting → completed → done
-    image_generation_call   added → in_progress → generating → completed → done
+    image_generation_call   added → in_progress → generating → partial_image* → completed → done
     compaction              added → compacting → done
     shell_call_output       added → [content delta* → content done]* → done, after its shell_call
 
@@ -94,8 +94,8 @@ SERVER_ITEM_KINDS: Mapping[type, ServerItemKind] = {
         started=tool_ev.ImageGenerationCallInProgress,
         stages={"generating": tool_ev.ImageGenerationCallGenerating},
         completed=tool_ev.ImageGenerationCallCompleted,
-        initial=_IN_PROGRESS | {"result": None, "revised_prompt": UNSET, "error": UNSET, "svg_usage": UNSET},
-        truncated={"status": "failed"},  # this item type has no status `incomplete`
+        initial=_IN_PROGRESS | {"result": UNSET, "revised_prompt": UNSET, "error": UNSET, "svg_usage": UNSET},
+        truncated={"status": "failed", "result": None},  # this item type has no status `incomplete`
     ),
     it.ShellCallOutput: ServerItemKind(initial=_IN_PROGRESS | {"output": []}, truncated=_INCOMPLETE),
     it.Compaction: ServerItemKind(

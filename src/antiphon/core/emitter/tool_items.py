@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.core.deltas import AddedItem, CallStarted, ClientItem, ServerItem
+from antiphon.core.deltas import AddedItem, CallStarted, ClientItem, ImagePreview, ServerItem
 from antiphon.core.emitter.parts_in_progress import EventList, ItemPosition
 from antiphon.core.emitter.response_views import required_input
 from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, make_call_item
@@ -145,6 +145,20 @@ class OpenServerItem:
 
     def take_output(self, output: it.ShellOutput, out: EventList) -> None:
         raise EngineFailed("A server item that is no shell call received the output of a command.")
+
+    def show_preview(self, preview: ImagePreview, out: EventList) -> None:
+        item_id, index = self._position
+        event = tool_ev.ImageGenerationCallPartialImage(
+            item_id=item_id,
+            output_index=index,
+            partial_image_index=preview.index,
+            partial_image_b64=preview.data,
+            size=preview.size,
+            quality=preview.quality,
+            background=preview.background,
+            output_format=preview.output_format,
+        )
+        out.append(event)
 
     def advance(self, stage: str, out: EventList) -> None:
         """Emit the event of a stage. Stages without an event for this kind of item are ignored."""

@@ -219,7 +219,7 @@ class CodeInterpreterCall(Item, tag="code_interpreter_call", kw_only=True):
 
 class ImageGenerationCall(Item, tag="image_generation_call", kw_only=True):
     status: Literal["in_progress", "generating", "completed", "failed"] | UnsetType = UNSET
-    result: str | None = None
+    result: str | UnsetType | None = None  # in base64
     revised_prompt: str | UnsetType = UNSET
     action: Literal["generate", "edit", "auto"] | UnsetType = UNSET
     background: Literal["transparent", "opaque", "auto"] | UnsetType = UNSET

@@ -237,14 +237,20 @@ class ImageMask(Struct, kw_only=True):
     image_url: str | UnsetType = UNSET
 
 
+ImageQuality = Literal["low", "medium", "high", "xhigh", "max", "auto"]
+
+
 class ImageGenerationTool(Tagged, tag="image_generation", kw_only=True):
+    """OpenAI's Response shows the values that apply where the request has none, and that one image is made."""
+
     model: str | UnsetType = UNSET
-    size: str | UnsetType = UNSET
-    quality: str | UnsetType = UNSET
-    background: Literal["transparent", "opaque", "auto"] | UnsetType = UNSET
-    output_format: Literal["png", "webp", "jpeg", "gif", "svg"] | UnsetType = UNSET
-    output_compression: Int64 | UnsetType = UNSET
-    moderation: Literal["auto", "low"] | UnsetType = UNSET
+    n: Annotated[int, Meta(ge=1, le=1)] = 1
+    size: str = "auto"
+    quality: ImageQuality = "auto"
+    background: Literal["transparent", "opaque", "auto"] = "auto"
+    output_format: Literal["png", "webp", "jpeg", "gif", "svg"] = "png"
+    output_compression: Annotated[int, Meta(ge=0, le=100)] = 100
+    moderation: Literal["auto", "low"] = "auto"
     partial_images: Annotated[int, Meta(ge=0, le=3)] | UnsetType = UNSET
     input_fidelity: Literal["high", "low"] | UnsetType = UNSET
     input_image_mask: ImageMask | UnsetType = UNSET

@@ -15,7 +15,14 @@ from msgspec import UNSET
 
 from antiphon.core.code_approvals import list_run_requests
 from antiphon.core.deltas import ToolOutputContent
-from antiphon.protocol.types.items import InputItem, McpApprovalRequest, McpApprovalResponse, McpCall
+from antiphon.core.image_generation import describe_image, get_generated_image, measure_image
+from antiphon.protocol.types.items import (
+    ImageGenerationCall,
+    InputItem,
+    McpApprovalRequest,
+    McpApprovalResponse,
+    McpCall,
+)
 from antiphon.protocol.types.parts import InputImage, InputText, MessagePart
 
 MAX_IMAGES: Final = 32
@@ -33,7 +40,7 @@ class VisibleImages:
         parts = [part for output in outputs.values() if not isinstance(output, str) for part in output]
         for part in reversed(parts):
             if isinstance(part, InputImage):
-                images, characters = images - 1, characters - _data_length(part)
+                images, characters = images - 1, characters - measure_image(part)
                 if images < 0 or characters < 0:
                     break
                 self._visible.add(id(part))
@@ -47,6 +54,19 @@ class VisibleImages:
             return part
         reason = "is not shown again" if self._accepts_images else "this model cannot see"
         return InputText(text=f"[A picture, which {reason}.]")
+
+
+def show_generated_images(items: Sequence[InputItem]) -> dict[int, list[MessagePart]]:
+    """Return what a model that sees is shown of the images that were made: the latest ones, by identity of the item."""
+    shown: dict[int, list[MessagePart]] = {}
+    characters = MAX_IMAGE_CHARACTERS
+    for item in reversed(items):
+        if isinstance(item, ImageGenerationCall) and (image := get_generated_image(item)) is not None:
+            characters -= measure_image(image)
+            if characters < 0 or len(shown) == MAX_IMAGES:
+                break
+            shown[id(item)] = [InputText(text=describe_image(item)), image]
+    return shown
 
 
 def strip_binary_data(output: str) -> str:
@@ -76,10 +96,6 @@ def _shorten_field(block: dict[str, Any], field: str) -> dict[str, Any]:
     if not isinstance(data, str) or len(data) < _MIN_DATA_LENGTH:
         return block
     return {**block, field: f"left out: {len(data):,} characters"}
-
-
-def _data_length(image: InputImage) -> int:
-    return 0 if image.image_url is UNSET or image.image_url is None else len(image.image_url)
 
 
 APPROVAL_PENDING: Final = "[This call was not run: nobody has allowed it yet.]"

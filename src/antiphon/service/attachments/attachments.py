@@ -5,19 +5,22 @@ suffice to detect images that are too large for an engine.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import blake2b
 from urllib.parse import unquote, urlsplit
+
+from msgspec import UNSET
 
 from antiphon import errors
 from antiphon.admission import Admission
 from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_data_url, read_file_data, to_data_url
 from antiphon.core.documents import CONTAINER_FOLDER, clean_name, fence_text, name_in_container, name_sent_file
-from antiphon.core.image_generation import SourceImage
+from antiphon.core.image_generation import SourceImage, StoredImage, parse_image_reference
 from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.limits import Limits
 from antiphon.offload import run_sized
+from antiphon.protocol.types.parts import InputImage
 from antiphon.render.content import (
     AttachmentLookup,
     AttachmentRequest,
@@ -38,6 +41,7 @@ _ACCEPT_HEADER = "image/png, image/jpeg, image/webp, image/gif"
 
 
 LoadFile = Callable[[str, str, int, str], Awaitable[tuple[str, bytes]]]  # (tenant, id, bytes, param) → name, content
+LoadGenerated = Callable[[str, StoredImage], Awaitable[bytes | None]]  # with the tenant
 
 
 class Attachments:
@@ -47,8 +51,11 @@ class Attachments:
         limits: Limits | None = None,
         timeout: float = 10.0,
         load_stored: LoadFile | None = None,
+        load_generated: LoadGenerated | None = None,
     ) -> None:
-        """`timeout`: seconds for one fetch. `load_stored` loads files by their id; None: no files are stored."""
+        """`timeout`: seconds for one fetch. `load_stored` loads files by their id, and `load_generated` images of the
+        history; None: none are stored.
+        """
         self._egress = egress or EgressClient()
         self._limits = limits or Limits()
         self._image_limits = FetchLimits(
@@ -56,6 +63,7 @@ class Attachments:
         )
         self._file_limits = FetchLimits(bytes=self._limits.file_bytes, seconds=timeout)
         self._load_stored_file = load_stored
+        self._load_generated = load_generated
         self._extractor = TextExtractor(
             ExtractionBounds(
                 pages=self._limits.file_pages, characters=self._limits.file_characters, seconds=15.0, children=2
@@ -80,6 +88,15 @@ class Attachments:
                 param=param,
             )
         self._check_size(missing, lookup)
+
+    async def load_images(self, tenant: str, images: Sequence[tuple[InputImage, str]]) -> list[SourceImage]:
+        """Load images for a tool, each with the request field that has it."""
+        lookup, sources = AttachmentLookup(), [_to_attachment(image) for image, _ in images]
+        for source, (_, param) in zip(sources, images, strict=True):
+            lookup.resolve(source, param)
+        await self.load(tenant, lookup)
+        urls = [lookup.found[source] for source in sources]
+        return await run_sized(sum(map(len, urls)), _to_source_images, urls, self._limits)
 
     async def load_source(self, tenant: str, url: str | None, file_id: str | None, param: str) -> SourceImage:
         """Load an image that an image service is to edit, from its URL or from a file."""
@@ -135,6 +152,10 @@ class Attachments:
             return await run_sized(len(body), _image_from_bytes, body, self._limits, param)
         if is_data_url(url):
             return await run_sized(len(url), _image_from_url, url, self._limits, param)
+        if self._load_generated is not None and (reference := parse_image_reference(url)) is not None:
+            if (made := await self._load_generated(tenant, reference)) is None:
+                raise errors.InvalidImage("This image is not stored any more.", param=param)
+            return await run_sized(len(made), _image_from_bytes, made, self._limits, param)
         key = (tenant, "picture", url)
         if (cached := self._cache.get(key)) is not None:
             return cached
@@ -205,6 +226,17 @@ class Attachments:
             if remaining < 0:
                 limit = f"{self._limits.attached_bytes:,} bytes"
                 raise errors.InvalidValue(f"All images and files together exceed {limit}.", param=request.param)
+
+
+def _to_attachment(image: InputImage) -> ImageAttachment:
+    if image.image_url is UNSET:
+        return ImageAttachment(file_id="" if image.file_id is UNSET else image.file_id)
+    return ImageAttachment(image.image_url)
+
+
+def _to_source_images(urls: Sequence[str], limits: Limits) -> list[SourceImage]:
+    decoded = [read_data_url(url, limits.image_bytes) for url in urls]
+    return [SourceImage(data.body, data.media_type) for data in decoded]
 
 
 def _image_from_url(url: str, limits: Limits, param: str) -> str:

@@ -82,7 +82,7 @@ class HarmonyModelAdapter:
         namespaces: dict[str, Json] = {name: {} for name in (*find_builtins(chat), *find_other_namespaces(chat))}
         tools = {tool["function"]["name"]: tool for tool in remove_builtins(chat).tools}
         keeps_stop = bool(self._request.include_stop_str_in_output)
-        return ParserOptions(tools={**tools, **namespaces}, stop=list_stops(self._request), include_stop=keeps_stop)
+        return ParserOptions(tools={**namespaces, **tools}, stop=list_stops(self._request), include_stop=keeps_stop)
 
     def _constrain(self, chat: ChatPrompt) -> HarmonyConstraint:
         return derive_constraint(

@@ -26,6 +26,7 @@ from antiphon.protocol.types.response import Response
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.persistence import rows
 from antiphon.service.persistence.store_maintenance import RetentionSweeper, make_bounds
+from antiphon.service.persistence.stored_images import References, StoredImages, has_images
 from antiphon.stores.base import RUNNING_STATUSES, Claim, IdempotencyKey, OwnershipLost, ResponseEnd, StoredResponse
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.sql.store import Store
@@ -101,9 +102,11 @@ class ResponseWriter:
         settings: StorageSettings,
         on_stored: OnStored | None = None,
         rate_limits: RateLimits | None = None,
+        images: StoredImages | None = None,
     ) -> None:
         self.store = store
         self.live = live
+        self.images = images  # None: images are stored in the rows
         self.settings = settings
         self.leases = RowLeases(store, settings.lease_seconds)
         self.tasks = BackgroundTasks()  # writes that outlive their run
@@ -182,6 +185,7 @@ class OwnedRow(Struct, eq=False):
     on_lost: Callable[[], None] | None = None  # called at most once, on the event loop
     _attempted_status: str = ""  # final status of the last attempt to write the end
     _replaces_end: bool = False  # an earlier attempt with another status may have been written
+    _images: References = {}  # those that were written for this row
 
     async def start(self) -> None:
         """Set the status from queued to in_progress. Raises ServerRestarted if the row was lost, and Unavailable."""
@@ -207,10 +211,14 @@ class OwnedRow(Struct, eq=False):
             writer.leases.untrack(self)
         if self._attempted_status != response.status:
             self._replaces_end, self._attempted_status = self._attempted_status != "", response.status
-        if self._is_slow_to_end(response, body, log):
-            end = await asyncio.to_thread(self._make_end, response, body, log)
+        stored_body = body
+        if writer.images is not None and has_images(response):
+            response, log = await writer.images.offload(response, log, self._images)
+            stored_body = encode(response)
+        if self._is_slow_to_end(response, stored_body, log):
+            end = await asyncio.to_thread(self._make_end, response, stored_body, log)
         else:
-            end = self._make_end(response, body, log)
+            end = self._make_end(response, stored_body, log)
         try:
             await self._finish(end)
         except Unavailable:  # repeating the same write is harmless, if the failed attempt was written after all
@@ -218,7 +226,7 @@ class OwnedRow(Struct, eq=False):
                 raise
             await self._finish(end)
         self.ended = True
-        size = len(body) + (self._request_size if end.new is None else len(end.new.request))
+        size = len(stored_body) + (self._request_size if end.new is None else len(end.new.request))
         writer.sweeper.note_write(size)
         if type(request) is DecodedRequest and writer.on_stored is not None:
             writer.on_stored(self.tenant, response, request, size)
@@ -287,6 +295,8 @@ class OwnedRow(Struct, eq=False):
             conversation=None if response.conversation is None else response.conversation.id,
             items=rows.list_conversation_items(request, response),
             replaces_unconfirmed=self._replaces_end,
+            images=[reference.key for reference in self._images.values()],
+            image_bytes=sum([reference.size for reference in self._images.values()]),
         )
 
     async def _finish(self, end: ResponseEnd) -> None:

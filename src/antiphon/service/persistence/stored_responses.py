@@ -22,6 +22,7 @@ from antiphon.protocol.types.lists import ItemsQuery, ListQuery, encode_list
 from antiphon.protocol.types.request import Includable
 from antiphon.service.keyring import Keyring
 from antiphon.service.persistence import rows
+from antiphon.service.persistence.stored_images import StoredImages, join_images
 from antiphon.stores.base import RUNNING_STATUSES, StoredResponse
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.sql.store import Store
@@ -44,14 +45,16 @@ _MAX_PAGE_BYTES = 4 * 1024 * 1024  # responses in one page of a list; pages of l
 class IncludeView:
     """Converts stored items to the view of a client, depending on `include`."""
 
-    def __init__(self, keyring: Keyring) -> None:
+    def __init__(self, keyring: Keyring, images: StoredImages | None = None) -> None:
+        """`images`: None if they are stored in the rows."""
         self._keyring = keyring
+        self.images = images
 
     async def render_response(self, tenant: str, body: bytes, include: Collection[Includable]) -> bytes:
         view_item = self.make_item_view(tenant, include)
-        if not self._needs_rendering(body, include):
-            return body
-        return await run_sized(len(body), _render_response, body, view_item)
+        if self._needs_rendering(body, include):
+            body = await run_sized(len(body), _render_response, body, view_item)
+        return await join_images(self.images, tenant, body)
 
     def make_item_view(self, tenant: str, include: Collection[Includable]) -> ItemView:
         """Return a function that converts an item to its client view."""
@@ -128,15 +131,20 @@ class StoredResponses(Struct, frozen=True, eq=False):
 
     async def delete(self, tenant: str, response_id: str) -> None:
         self.check_id(response_id)
+        images = self._view.images
+        held = [] if images is None else await images.list_held(tenant, response_id)
         if not await self._store.delete(tenant, response_id):
             raise rows.unknown_response_error(response_id)
         await self._on_delete(tenant, response_id)
+        if images is not None:
+            await images.delete_unused(held)
 
     async def list_input_items(self, tenant: str, response_id: str, query: ItemsQuery) -> bytes:
         """Return one page of the response's own input, without earlier items."""
         row = await self._load_row(tenant, response_id)
         view_item = self._view.make_item_view(tenant, query.include)
-        return await run_sized(len(row.request), _render_page, row.request, query, view_item)
+        page = await run_sized(len(row.request), _render_page, row.request, query, view_item)
+        return await join_images(self._view.images, tenant, page)
 
     async def load_input(self, tenant: str, response_id: str) -> list[InputItem]:
         """Return the complete input, in the order in which it was sent."""

@@ -12,6 +12,7 @@ from antiphon.offload import BackgroundTasks
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.persistence.live_updates import QUEUE, LiveWriter, Notifications, PriorLog
 from antiphon.service.persistence.response_writer import OwnedRow
+from antiphon.service.persistence.stored_images import StoredImages
 from antiphon.service.planning.planner import PlannedResponse
 from antiphon.service.runs.active_runs import ActiveRun, ActiveRuns, RunSlot
 from antiphon.service.runs.detached_run import DetachedRun
@@ -33,10 +34,12 @@ class DetachedRuns(ActiveRuns):
         settings: StorageSettings,
         on_end: Callable[[Run | CompletionRun], None],
         rate_limits: RateLimits | None = None,
+        images: StoredImages | None = None,
     ) -> None:
         super().__init__(settings.max_active_sessions, settings.keep_streams)
         self.store = store
         self.live = live
+        self.images = images  # None: images are stored in the rows
         self._settings = settings
         self.keeps_streams = settings.keep_streams > 0  # a stream survives the disconnect of its client
         self.on_end = on_end

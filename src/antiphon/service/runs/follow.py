@@ -9,7 +9,7 @@ second in case one is lost. A store that does not respond is retried for a while
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from time import time
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from antiphon.offload import TimedEvent, run_sized
 from antiphon.protocol.types.events import Error, ErrorBody, Event
 from antiphon.protocol.types.response import Response
 from antiphon.service.persistence.rows import decode_response, load_row, restore_request
+from antiphon.service.persistence.stored_images import IMAGE_ENTRIES, join_images
 from antiphon.service.runs.active_runs import ActiveRun
 from antiphon.service.runs.detached_runs import DetachedRuns
 from antiphon.stores.base import RUNNING_STATUSES, StoredResponse
@@ -162,7 +163,7 @@ class Follower:
             last = (await _load_log(row))[-1]
             if isinstance(last, RunEnded) and last.fault is not None:
                 raise _to_error(last.fault)
-        return row.response
+        return await join_images(self._runs.images, self._key[0], row.response)
 
     def close(self) -> None:
         if self._active is not None and not self._closed:
@@ -201,9 +202,22 @@ class Follower:
                     continue
                 row = await self._retry(lambda: load_row(self._runs.store, *self._key), waiter)
                 if row.status not in RUNNING_STATUSES:
-                    await feed.feed(await _load_log(row), feed.entry_count)
+                    await self._feed_remaining(feed, await _load_log(row))
                     return
                 await self._wait_notified(waiter)
+
+    async def _feed_remaining(self, feed: EventFeed, entries: Sequence[LogEntry]) -> None:
+        """Feed what was not fed yet of a complete log, with its images."""
+        images, remaining = self._runs.images, entries[feed.entry_count :]
+        if images is None:
+            await feed.feed(remaining)
+            return
+        for kind, group in groupby(remaining, lambda entry: type(entry) in IMAGE_ENTRIES):
+            if not kind:
+                await feed.feed([*group])
+            else:
+                for entry in group:  # one at a time: each may have megabytes
+                    await feed.feed([await images.join_entry(self._key[0], entry)])
 
     async def _wait_ended(self) -> StoredResponse:
         """Return the row once the response has ended. Raises NotFound if it is deleted."""

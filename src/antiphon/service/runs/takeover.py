@@ -18,6 +18,7 @@ from antiphon.errors import AntiphonError, Busy, EngineFailed, NotCancellable, S
 from antiphon.service.persistence.live_updates import PriorLog, read_prior_log
 from antiphon.service.persistence.response_writer import OwnedRow, ResponseWriter
 from antiphon.service.persistence.rows import decode_response, load_row
+from antiphon.service.persistence.stored_images import join_images
 from antiphon.service.planning.planner import PlannedResponse
 from antiphon.service.runs.detached_run import DetachedRun
 from antiphon.service.runs.detached_runs import DetachedRuns
@@ -46,7 +47,7 @@ class Cancellation:
             for _ in range(_MAX_ATTEMPTS):
                 row = await self._load_row(tenant, response_id)
                 if row.status not in RUNNING_STATUSES:
-                    return row.response
+                    return await join_images(self._writer.images, tenant, row.response)
                 try:
                     if (body := await self._take_over_and_end(tenant, response_id)) is not None:
                         return body

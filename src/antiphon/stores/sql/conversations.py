@@ -11,6 +11,7 @@ import msgspec
 from antiphon.errors import InvalidValue
 from antiphon.stores.base import ConversationRow, ItemRow, Page
 from antiphon.stores.sql import totals
+from antiphon.stores.sql.files import share_images
 from antiphon.stores.sql.operation import Operation, direction, insert_sql, sanitise_id, sql, start_id
 
 _TENANT_CONVERSATIONS = "FROM conversations WHERE tenant = $1 AND expires IS NULL"
@@ -179,6 +180,7 @@ def _append_block(
         values = (tenant, conversation_id, position, item.id, item_size, item.item)
         if not (yield insert_sql(_INSERT_ITEM, item_size, values)):
             duplicate_sizes.append(item_size)
+    yield from share_images(tenant, conversation_id, *[item.item for item in items])
     if duplicate_sizes:
         yield sql(_SUBTRACT, tenant, conversation_id, len(duplicate_sizes), sum(duplicate_sizes))
     return int(count) - len(duplicate_sizes), size - sum(duplicate_sizes)

@@ -18,6 +18,7 @@ import msgspec
 
 from antiphon.stores.base import RetentionBounds
 from antiphon.stores.sql import keys, totals
+from antiphon.stores.sql.files import release_images
 from antiphon.stores.sql.operation import Operation, sql
 from antiphon.stores.sql.responses import lock_visible
 from antiphon.stores.sql.totals import TotalsDelta
@@ -88,6 +89,7 @@ def remove_response(tenant: str, response_id: str, now: float, delta: TotalsDelt
         yield sql(_LOCK_ANCESTORS, tenant, response_id)
     for removed_id, size, hidden in (yield sql(_REMOVE if previous else _REMOVE_ONE, tenant, response_id)):
         delta.add(tenant, removed_id, -1, -hidden, -size)
+        yield from release_images(tenant, removed_id)
 
 
 def _hide(tenant: str, response_id: str, now: float, delta: TotalsDelta) -> Operation[None]:
@@ -238,6 +240,7 @@ def _purge(limit: int, now: float) -> Operation[int]:
         if count >= limit:
             break
         yield sql("DELETE FROM conversations WHERE tenant = $1 AND id = $2", tenant, conversation_id)
+        yield from release_images(tenant, conversation_id)
         count += 1
     yield from delta.record()
     return count

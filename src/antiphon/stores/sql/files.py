@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import astuple, replace
 
+from antiphon.core.image_generation import find_image_keys
 from antiphon.errors import StorageLimitReached
 from antiphon.stores.base import FileQuota, FileRow, Page, UploadRow
 from antiphon.stores.sql import totals
@@ -26,7 +27,12 @@ UNION ALL SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM skill_versions WHE
 """
 _USED = """
 SELECT 1 FROM files WHERE content = $1 UNION ALL SELECT 1 FROM upload_parts WHERE content = $1
-UNION ALL SELECT 1 FROM skill_versions WHERE content = $1 LIMIT 1
+UNION ALL SELECT 1 FROM skill_versions WHERE content = $1 UNION ALL SELECT 1 FROM images WHERE content = $1 LIMIT 1
+"""
+_INSERT_IMAGE = "INSERT INTO images (tenant, holder, content) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+_SHARE_IMAGE = """
+INSERT INTO images (tenant, holder, content) SELECT DISTINCT tenant, $2, content FROM images
+WHERE tenant = $1 AND content = $3 ON CONFLICT DO NOTHING
 """
 _UPLOAD_COLUMNS = "id, created, expires, status, bytes, filename, purpose, lifetime, file"
 _INSERT_UPLOAD = f"INSERT INTO uploads (tenant, {_UPLOAD_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
@@ -112,12 +118,41 @@ def expire_files(now: float, limit: int = 100) -> Operation[list[str]]:
 
 
 def find_unused(*contents: str) -> Operation[list[str]]:
-    """Return those that no file, no part of an upload and no version of a skill has."""
+    """Return those that no file, no part of an upload, no version of a skill and no item has."""
     unused = []
     for content in dict.fromkeys(contents):
         if not (yield sql(_USED, content)):
             unused.append(content)
     return unused
+
+
+def add_images(tenant: str, holder: str, contents: Sequence[str]) -> Operation[None]:
+    """Add images that were written for the items of a response."""
+    for content in contents:
+        yield sql(_INSERT_IMAGE, tenant, holder, content)
+
+
+def share_images(tenant: str, holder: str, *documents: bytes) -> Operation[None]:
+    """Keep the images to which JSON documents refer as long as this response or conversation.
+
+    Images of other tenants are not shared, whatever a document says.
+    """
+    for content in find_image_keys(*documents):
+        yield sql(_SHARE_IMAGE, tenant, holder, content)
+
+
+def release_images(tenant: str, holder: str) -> Operation[None]:
+    """Drop what a removed response or conversation refers to. Content that nobody has any more is swept."""
+    yield sql("DELETE FROM images WHERE tenant = $1 AND holder = $2", tenant, holder)
+
+
+def has_image(tenant: str, content: str) -> Operation[bool]:
+    return bool((yield sql("SELECT 1 FROM images WHERE tenant = $1 AND content = $2 LIMIT 1", tenant, content)))
+
+
+def list_images(tenant: str, holder: str) -> Operation[list[str]]:
+    rows = yield sql("SELECT content FROM images WHERE tenant = $1 AND holder = $2", tenant, sanitise_id(holder))
+    return [content for (content,) in rows]
 
 
 def create_upload(tenant: str, row: UploadRow) -> Operation[None]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.core.image_generation import find_image_keys
 from antiphon.errors import Busy, UnknownConversation, UnknownPrevious
 from antiphon.stores.base import (
     ChainLink,
@@ -24,7 +25,7 @@ from antiphon.stores.base import (
     ResponseEnd,
     StoredResponse,
 )
-from antiphon.stores.sql import conversations, keys, totals
+from antiphon.stores.sql import conversations, files, keys, totals
 from antiphon.stores.sql.operation import (
     LARGE_BYTES,
     Operation,
@@ -146,6 +147,8 @@ def prepare_begin(
     operation = partial(begin, tenant, new, claim, key, max_background, now)
     if key is not None or max_background is not None or new.previous is not None or new.conversation is not None:
         return operation
+    if find_image_keys(new.request):
+        return operation
     return RowInsert(tenant, _size(new), _running_values(tenant, new, claim), operation)
 
 
@@ -163,6 +166,7 @@ def begin(
         raise UnknownConversation(f"Conversation with id {new.conversation!r} not found.", param="conversation")
     written = yield insert_sql(_INSERT, _size(new), _running_values(tenant, new, claim))
     if written:  # otherwise the row exists: an earlier reply was lost
+        yield from files.share_images(tenant, new.id, new.request)
         yield totals.record(tenant, new.id, 1, _size(new))
     return None
 
@@ -176,7 +180,7 @@ def start(tenant: str, response_id: str, fence: int) -> Operation[None]:
 def prepare_finish(tenant: str, end: ResponseEnd, now: float) -> Callable[[], Operation[None]]:
     """Return a RowInsert if a new row is written that depends on nothing else; otherwise the plain operation."""
     operation, new = partial(finish, tenant, end, now), end.new
-    if new is None or new.previous is not None or end.items:
+    if new is None or new.previous is not None or end.items or end.images or find_image_keys(new.request):
         return operation
     size, values = _ended_values(tenant, end, new)
     return RowInsert(tenant, size, values, operation)
@@ -189,6 +193,9 @@ def finish(tenant: str, end: ResponseEnd, now: float) -> Operation[None]:
     )
     if added_bytes is None:
         return
+    yield from files.add_images(tenant, end.id, end.images)
+    if end.new is not None:
+        yield from files.share_images(tenant, end.id, end.new.request)
     item_bytes = 0
     if end.conversation is not None and end.items:
         item_bytes = yield from conversations.append(tenant, end.conversation, end.items, now)
@@ -314,7 +321,7 @@ def _insert_ended(tenant: str, end: ResponseEnd, new: NewResponse, now: float) -
 
 
 def _ended_values(tenant: str, end: ResponseEnd, new: NewResponse) -> tuple[int, Values]:
-    size = len(new.request) + len(end.response) + len(end.packed_log)
+    size = len(new.request) + len(end.response) + len(end.packed_log) + end.image_bytes
     expires = inf if end.expires is None else end.expires
     return size, (
         tenant, new.id, end.status, int(new.background), new.rank, new.charged_key, new.created, new.deadline,
@@ -354,7 +361,7 @@ def _check_already_ended(tenant: str, end: ResponseEnd) -> Operation[None]:
 
 def _write_end(tenant: str, end: ResponseEnd, request_size: int) -> Operation[int]:
     """Update the row and return its new size."""
-    size = int(request_size) + len(end.response) + len(end.packed_log)
+    size = int(request_size) + len(end.response) + len(end.packed_log) + end.image_bytes
     expires = inf if end.expires is None else end.expires
     yield sql(_FINISH, tenant, end.id, end.status, end.response, end.packed_log, end.ended, expires, size)
     return size

@@ -175,6 +175,8 @@ class Store(ABC):
     delete_file = _timed_method(files.delete_file, write=True)
     expire_files = _timed_method(files.expire_files, write=True)
     find_unused = _method(files.find_unused, write=False)
+    has_image = _method(files.has_image, write=False)
+    list_images = _method(files.list_images, write=False)
     create_upload = _method(files.create_upload, write=True)
     upload = _timed_method(files.get_upload, write=False)
     add_part = _timed_method(files.add_part, write=True)

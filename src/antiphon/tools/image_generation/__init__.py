@@ -1,0 +1,1 @@
+"""The image_generation tool: makes and edits images through an image service."""
