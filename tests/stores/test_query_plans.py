@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.service.access.api_keys import issue
-from antiphon.stores.base import PageQuery, RetentionBounds
+from antiphon.stores.base import PageQuery, RetentionBounds, SummaryFilter
 from antiphon.stores.sql.store import Store
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.stores.vector_rows import VectorStoreUpdate
@@ -38,14 +38,14 @@ pytestmark = pytest.mark.anyio
 # a few rows per owner or tenant, and API keys, of which one or all are requested. A text index finds rows by words, and
 # subqueries that count them have a limit.
 SHORT_SCANS = re.compile(
-    r"SCAN (walk|up|gone|owners|totals|api_keys|responses USING COVERING INDEX responses_(running|queue)"
+    r"SCAN (walk|up|gone|searched|owners|totals|api_keys|responses USING COVERING INDEX responses_(running|queue)"
     r"|vector_garbage|vector_files USING COVERING INDEX vector_files_queue|text_vs_\w+|.subquery)\b"
 )
 
 
-# Lists of a tenant in the order of an index, and sums for its quotas.
+# Lists of a tenant in the order of an index, its running responses, and sums for its quotas.
 TENANT_SCANS = re.compile(
-    r"conversations_used|vector_files_queue|vector_stores_\w+|files_digest|containers_created|skills_created|skill_versions_\w+"
+    r"conversations_used|responses_running|vector_files_queue|vector_stores_\w+|files_digest|containers_created|skills_created|skill_versions_\w+"
 )
 
 
@@ -112,6 +112,10 @@ async def run_all_operations(store: Store, clock: Clock) -> None:
     for descending in (False, True):
         await store.page_responses(TENANT, turn.id, 10, descending, 1000)
         await store.page_conversations(TENANT, conversation, 10, descending)
+        for wanted in (SummaryFilter(), SummaryFilter(statuses=frozenset({"failed"}), model="m", background=True)):
+            await store.page_summaries(TENANT, turn.id, 10, descending, wanted)
+    await store.page_summaries(TENANT, None, 10, True, SummaryFilter(statuses=frozenset({"queued"})))
+    await store.find_summaries(TENANT, [turn.id])
     row, _ = issue(TENANT, "", (), clock(), None)
     await store.add_api_key(row)
     await store.find_api_keys([row.id])

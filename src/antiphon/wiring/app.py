@@ -16,10 +16,12 @@ from antiphon.observe import Metrics
 from antiphon.service.conversations import Conversations
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import check_output_formats
+from antiphon.service.operations.response_log import ResponseLog
 from antiphon.service.persistence.stored_responses import IncludeView, StoredResponses
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.registry import make_live_log, make_store
 from antiphon.stores.sql.store import Store
+from antiphon.transport.endpoints.activity import ActivityEndpoint
 from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
 from antiphon.transport.endpoints.chat import CompletionsEndpoint
 from antiphon.transport.endpoints.containers import ContainersEndpoint
@@ -129,6 +131,7 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
             replace(limits, body_bytes=min(limits.body_bytes, config.tools.max_tool_output_bytes)),
             delivery,
         ),
+        ActivityEndpoint(ResponseLog(components.store, store_enabled)),
         ConversationsEndpoint(conversations, limits),
         FilesEndpoint(components.files, limits),
         VectorStoresEndpoint(components.vector_stores, limits),

@@ -27,6 +27,7 @@ from antiphon.stores.sql import (
     deletion,
     files,
     keys,
+    response_log,
     responses,
     running_responses,
     skills,
@@ -168,6 +169,8 @@ class Store(ABC):
     find_item = _timed_method(conversations.find_item, write=False)
     page_responses = _timed_method(responses.page_responses, write=False)
     page_conversations = _method(conversations.page_conversations, write=False)
+    page_summaries = _timed_method(response_log.page_summaries, write=False)
+    find_summaries = _timed_method(response_log.find_summaries, write=False)
 
     add_file = _method(files.add_file, write=True)
     file = _timed_method(files.get_file, write=False)

@@ -1,0 +1,48 @@
+"""What a server has done and is doing, without contents: lists and events for a page or an operator. An extension."""
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from antiphon.protocol.types.lists import ListPage, ListQuery
+from antiphon.protocol.types.response import ResponseStatus
+
+
+class SummaryUsage(Struct, frozen=True, kw_only=True):
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+
+
+class ResponseSummary(Struct, frozen=True, kw_only=True):
+    """A response without its contents. Times are seconds; `created_at` and `ended_at` since the epoch."""
+
+    id: str
+    object: Literal["response.summary"] = "response.summary"
+    status: ResponseStatus
+    model: str | None  # null: it was stored by an earlier version
+    background: bool
+    created_at: float
+    ended_at: float | None
+    duration: float | None
+    ttft: float | None  # from its creation to the first output; null if it was not streamed by the engine
+    previous_response_id: str | None
+    conversation: str | None
+    items: dict[str, int]  # output items by type, once it has ended
+    usage: SummaryUsage | None
+    error: str | None  # error code, or why it is incomplete
+
+
+class SummaryQuery(ListQuery, frozen=True, kw_only=True):
+    """Query parameters of the list; the list has the responses that match all of them."""
+
+    status: list[ResponseStatus] = field(default_factory=list)
+    model: str | None = None
+    background: bool | None = None
+
+
+class SummaryList(ListPage, kw_only=True):
+    """A page. With a filter it may be short or empty although there is more: `last_id` is `after` of the next."""
+
+    data: list[ResponseSummary]
