@@ -121,6 +121,8 @@ async def run_all_operations(store: Store, clock: Clock) -> None:
     await store.find_api_keys([row.id])
     await store.has_api_keys()
     await store.api_keys()
+    await store.page_api_keys(TENANT, row.id, 10, True)
+    await store.page_api_keys(None, None, 10, False)
     await store.revoke_api_key(row.id)
     for bounds in (RetentionBounds(conversations=0), RetentionBounds(entries=0), RetentionBounds(bytes=0)):
         await store_response(store, clock)

@@ -14,6 +14,7 @@ from antiphon.engines.factory import build_pool
 from antiphon.errors import StartupError
 from antiphon.observe import Metrics
 from antiphon.service.conversations import Conversations
+from antiphon.service.operations.key_administration import KeyAdministration
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import check_output_formats
 from antiphon.service.operations.response_log import ResponseLog
@@ -22,6 +23,7 @@ from antiphon.stores.live.base import LiveLog
 from antiphon.stores.registry import make_live_log, make_store
 from antiphon.stores.sql.store import Store
 from antiphon.transport.endpoints.activity import ActivityEndpoint
+from antiphon.transport.endpoints.administration import AdministrationEndpoint
 from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
 from antiphon.transport.endpoints.chat import CompletionsEndpoint
 from antiphon.transport.endpoints.containers import ContainersEndpoint
@@ -132,6 +134,15 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
             delivery,
         ),
         ActivityEndpoint(ResponseLog(components.store, store_enabled)),
+        AdministrationEndpoint(
+            KeyAdministration(
+                components.store,
+                components.api_keys,
+                components.rate_limits,
+                store_enabled and components.store.name != "memory",
+            ),
+            limits,
+        ),
         ConversationsEndpoint(conversations, limits),
         FilesEndpoint(components.files, limits),
         VectorStoresEndpoint(components.vector_stores, limits),

@@ -13,9 +13,17 @@ API keys are looked up by id here; digests are compared by the caller, in consta
 from collections.abc import Collection
 from typing import Any
 
-from antiphon.errors import KeyReused
-from antiphon.stores.base import ApiKey, Approval, ApprovalVerdict, IdempotencyKey
-from antiphon.stores.sql.operation import Operation, autocommit_sql, sanitise_id, sql
+from antiphon.errors import InvalidValue, KeyReused
+from antiphon.stores.base import ApiKey, Approval, ApprovalVerdict, IdempotencyKey, Page
+from antiphon.stores.sql.operation import (
+    AFTER_LAST,
+    BEFORE_FIRST,
+    Operation,
+    autocommit_sql,
+    direction,
+    sanitise_id,
+    sql,
+)
 
 _TAKE = """
 INSERT INTO keys (tenant, name, digest, response, expires) VALUES ($1, $2, $3, $4, $5)
@@ -130,6 +138,20 @@ def list_api_keys() -> Operation[list[ApiKey]]:
     """Return all keys ever created, in order of creation."""
     rows = yield sql(f"SELECT {_API_KEY_COLUMNS} FROM api_keys ORDER BY id")
     return [_to_api_key(row) for row in rows]
+
+
+def page_api_keys(tenant: str | None, after: str | None, limit: int, descending: bool) -> Operation[Page[ApiKey]]:
+    """Return a page of the keys of all tenants, or of one. Raises InvalidValue(param="after") for an unknown cursor."""
+    start = AFTER_LAST if descending else BEFORE_FIRST
+    if after is not None:
+        if not (yield sql("SELECT id FROM api_keys WHERE id = $1", sanitise_id(after))):
+            raise InvalidValue(f"There is nothing with the id {after!r} in this list.", param="after")
+        start = after
+    comparison, order = direction(descending)
+    condition, values = ("", ()) if tenant is None else ("AND tenant = $3", (sanitise_id(tenant),))
+    text = f"SELECT {_API_KEY_COLUMNS} FROM api_keys WHERE id {comparison} $1 {condition} ORDER BY id {order} LIMIT $2"
+    rows = yield sql(text, start, limit + 1, *values)
+    return Page([_to_api_key(row) for row in rows[:limit]], len(rows) > limit)
 
 
 def has_api_keys() -> Operation[bool]:

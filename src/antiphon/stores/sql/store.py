@@ -254,6 +254,7 @@ class Store(ABC):
     revoke_api_key = _timed_method(keys.revoke_api_key, write=True)
     shared = _method(keys.get_or_insert_shared, write=True)
     api_keys = _method(keys.list_api_keys, write=False)
+    page_api_keys = _method(keys.page_api_keys, write=False)
 
     sweep = _timed_method(deletion.sweep, write=True)
     tenants = _method(totals.list_tenants, write=False)

@@ -1,0 +1,38 @@
+"""/v1/antiphon/…: what operators manage, with keys that have the scope admin. Extensions."""
+
+from msgspec import Struct
+
+from antiphon.limits import Limits
+from antiphon.protocol.bodies.keys import decode_key
+from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.operations.keys import ApiKeyObject, CreatedApiKey, CreateKey, KeyList, KeyQuery
+from antiphon.service.access.api_keys import ADMIN
+from antiphon.service.operations.key_administration import KeyAdministration
+from antiphon.transport.http.query import read_query
+from antiphon.transport.http.request import Request, read_json
+from antiphon.transport.middleware.routing import READ_ERRORS, WRITE_ERRORS, Route
+
+_KEYS = "/v1/antiphon/keys"
+
+
+class AdministrationEndpoint(Struct, frozen=True):
+    keys: KeyAdministration
+    limits: Limits
+
+    @Route("POST", _KEYS, takes=CreateKey, gives=CreatedApiKey, needs=ADMIN, errors=WRITE_ERRORS)
+    async def create_key(self, request: Request) -> None:
+        """Create an API key. `key` of the reply is the secret, which is never shown again. An extension."""
+        body, request.ignored = await read_json(request, decode_key, self.limits)
+        await request.reply(200, encode(await self.keys.create(request.principal, body)))
+
+    @Route("GET", _KEYS, query=KeyQuery, gives=KeyList, needs=ADMIN, errors=READ_ERRORS)
+    async def list_keys(self, request: Request) -> None:
+        """List API keys. Those of the store, of all tenants or of one, newest first, also revoked and expired ones, and
+        those of the settings; never their secrets. An extension.
+        """
+        await request.reply(200, encode(await self.keys.list_keys(read_query(request, KeyQuery))))
+
+    @Route("POST", f"{_KEYS}/{{key_id}}/revoke", gives=ApiKeyObject, needs=ADMIN, errors=READ_ERRORS)
+    async def revoke_key(self, request: Request) -> None:
+        """Revoke an API key. All servers reject it within seconds. Revoking it again has no effect. An extension."""
+        await request.reply(200, encode(await self.keys.revoke(request.principal, request.params["key_id"])))
