@@ -82,7 +82,7 @@ def build_app(
     response_task = ResponseTask(components.responses, authenticator, metrics, delivery, rate_limiting)
     websockets = WebSocketEndpoint(response_task, authenticator, config, components.parts)
     system = SystemEndpoints(components.models, metrics, authenticator, version("antiphon"), components.probe)
-    routes = [*_api_routes(config, components, delivery), *collect_routes(system)]
+    routes = [*_api_routes(config, components, delivery, authenticator), *collect_routes(system)]
     example_model = next((model.id for model in components.models.models()), "MODEL")
     docs = DocsEndpoint(routes, version("antiphon"), config.limits, example_model)
     routes += collect_routes(docs, *([websockets] if config.server.websocket == "on" else []))
@@ -109,7 +109,9 @@ def create_app(**values: Any) -> App:
     return build_app(config, build_pool(config))
 
 
-def _api_routes(config: Config, components: ServerComponents, delivery: Delivery) -> list[Route]:
+def _api_routes(
+    config: Config, components: ServerComponents, delivery: Delivery, authenticator: Authenticator
+) -> list[Route]:
     store_enabled = not config.storage.disable_store
     stored = StoredResponses(
         components.store, components.live, components.forget_response, IncludeView(components.keyring), store_enabled
@@ -133,7 +135,9 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
             replace(limits, body_bytes=min(limits.body_bytes, config.tools.max_tool_output_bytes)),
             delivery,
         ),
-        ActivityEndpoint(ResponseLog(components.store, store_enabled)),
+        ActivityEndpoint(
+            ResponseLog(components.store, store_enabled), components.activity_feed, delivery, authenticator.recheck
+        ),
         AdministrationEndpoint(
             KeyAdministration(
                 components.store,

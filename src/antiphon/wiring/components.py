@@ -29,6 +29,7 @@ from antiphon.service.files import Files
 from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models, make_naming
 from antiphon.service.model_io.served_model import OutputTokenLimits
+from antiphon.service.operations.feed import ActivityFeed
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import SettingsReloader
 from antiphon.service.persistence.history_loader import HistoryLoader
@@ -88,6 +89,7 @@ class ServerComponents:
         self.egress = egress
         self.parts = PartCache()
         self.probe = StoreProbe(store)
+        self.activity_feed = ActivityFeed(store)
         self.contents = make_contents(config.storage.files, config.storage.store_location, store)
         self.file_sweeper = FileSweeper(store, self.contents)
         self.api_keys = ApiKeys(load_configured_keys(config), store)
@@ -186,6 +188,7 @@ class ServerLifecycle:
         components.observability.open()
         exit_stack.push_async_callback(components.store.close)
         await components.store.open()
+        exit_stack.push_async_callback(components.activity_feed.close)
         await components.contents.open()
         await components.api_keys.open()
         if not components.keyring:
@@ -231,6 +234,7 @@ class ServerLifecycle:
 
     def drain(self) -> None:
         self.components.background_runs.stop_claiming()
+        self.components.activity_feed.shut()
         self._on_drain()
 
     def interrupt(self) -> None:

@@ -11,7 +11,7 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from antiphon.errors import InvalidValue, NotFound, StartupError
+from antiphon.errors import Forbidden, InvalidValue, NotFound, StartupError
 from antiphon.ids import is_id, quote_id
 from antiphon.protocol.types.operations.keys import (
     ApiKeyObject,
@@ -23,7 +23,7 @@ from antiphon.protocol.types.operations.keys import (
     KeyState,
     Scope,
 )
-from antiphon.service.access.api_keys import ADMIN, ApiKeys, Principal, issue
+from antiphon.service.access.api_keys import ApiKeys, Principal, issue
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.stores.base import ApiKey
 from antiphon.stores.sql.store import Store
@@ -45,10 +45,9 @@ class KeyAdministration(Struct, frozen=True, eq=False):
         now = self._clock()
         if body.expires_at is not None and body.expires_at <= now:
             raise InvalidValue("'expires_at' must be in the future.", param="expires_at")
-        if not self._keys.required and ADMIN not in body.scopes:
-            raise InvalidValue(
-                "As soon as there is a key, every request needs one: the first key needs the scope admin.",
-                param="scopes",
+        if not self._keys.required:
+            raise Forbidden(
+                "The first key is created with `antiphon keys create`: from then on, every request needs a key."
             )
         try:
             row, key = issue(body.tenant, body.name, body.scopes, now, body.expires_at)

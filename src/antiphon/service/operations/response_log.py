@@ -16,6 +16,9 @@ class ResponseLog(Struct, frozen=True, eq=False):
     _store: Store
     _store_enabled: bool = True
 
+    def check_enabled(self) -> None:
+        check_store_enabled(self._store_enabled)
+
     async def list_summaries(self, tenant: str, query: SummaryQuery) -> SummaryList:
         check_store_enabled(self._store_enabled)
         if query.after is not None and not is_id(query.after, "resp"):

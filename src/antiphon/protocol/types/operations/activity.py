@@ -46,3 +46,30 @@ class SummaryList(ListPage, kw_only=True):
     """A page. With a filter it may be short or empty although there is more: `last_id` is `after` of the next."""
 
     data: list[ResponseSummary]
+
+
+class FeedEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """`at`: when it happened, in seconds since the epoch; also the id of the event."""
+
+    at: float
+
+
+class ResponseBegun(FeedEvent, frozen=True, kw_only=True, tag="begun"):
+    response: ResponseSummary
+
+
+class ResponseEnded(FeedEvent, frozen=True, kw_only=True, tag="ended"):
+    response: ResponseSummary
+
+
+class FeedGap(FeedEvent, frozen=True, kw_only=True, tag="gap"):
+    """More happened than the feed could follow: read the list."""
+
+
+class FeedClosed(FeedEvent, frozen=True, kw_only=True, tag="closed"):
+    """The last event: the reader was too slow, its key is no longer valid, or the server shuts down."""
+
+    reason: Literal["slow", "key", "shutdown"]
+
+
+AnyFeedEvent = ResponseBegun | ResponseEnded | FeedGap | FeedClosed
