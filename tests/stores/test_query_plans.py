@@ -89,6 +89,10 @@ async def run_all_operations(store: Store, clock: Clock) -> None:
     await store.ask_approval(TENANT, "asked", b"digest", clock() + 10)
     await store.approval(TENANT, "asked")
     await store.use_approval(TENANT, "asked", b"digest")
+    await store.deny_approval(TENANT, "asked")
+    for descending in (False, True):
+        await store.page_approvals(TENANT, "asked", 10, descending)
+        await store.page_waiting(TENANT, third.id, 10, descending)
     await store.finish(TENANT, make_end(clock, turn, items=(other,)))
     await store.finish(TENANT, make_end(clock, turn))
     await store.release(TENANT, third.id, 1)

@@ -14,6 +14,7 @@ from antiphon.engines.factory import build_pool
 from antiphon.errors import StartupError
 from antiphon.observe import Metrics
 from antiphon.service.conversations import Conversations
+from antiphon.service.operations.inbox import Inbox
 from antiphon.service.operations.key_administration import KeyAdministration
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import check_output_formats
@@ -136,7 +137,11 @@ def _api_routes(
             delivery,
         ),
         ActivityEndpoint(
-            ResponseLog(components.store, store_enabled), components.activity_feed, delivery, authenticator.recheck
+            ResponseLog(components.store, store_enabled),
+            components.activity_feed,
+            Inbox(components.store, components.live, store_enabled),
+            delivery,
+            authenticator.recheck,
         ),
         AdministrationEndpoint(
             KeyAdministration(

@@ -23,6 +23,7 @@ from antiphon.stores.sql.operation import (
     direction,
     sanitise_id,
     sql,
+    start_id,
 )
 
 _TAKE = """
@@ -99,6 +100,23 @@ def use_approval(now: float, tenant: str, request_id: str, digest: bytes) -> Ope
         return "changed"
     yield sql("UPDATE approvals SET used = 1 WHERE tenant = $1 AND id = $2", tenant, request_id)
     return "ok"
+
+
+def deny_approval(tenant: str, request_id: str) -> Operation[None]:
+    """Note that the client has denied the call, so that it is no longer pending."""
+    yield autocommit_sql("UPDATE approvals SET denied = 1 WHERE tenant = $1 AND id = $2", tenant, request_id)
+
+
+def page_approvals(now: float, tenant: str, after: str | None, limit: int, descending: bool) -> Operation[Page[str]]:
+    """Return the ids of approval requests that were not answered. Raises InvalidValue(param="after")."""
+    start = yield from start_id("approvals", tenant, after, descending)
+    comparison, order = direction(descending)
+    rows = yield sql(
+        f"SELECT id FROM approvals WHERE tenant = $1 AND used = 0 AND denied = 0 AND expires > $2"
+        f" AND id {comparison} $3 ORDER BY id {order} LIMIT $4",
+        *(tenant, now, start, limit + 1),
+    )
+    return Page([name for (name,) in rows[:limit]], len(rows) > limit)
 
 
 def drop_expired(limit: int, now: float) -> Operation[None]:

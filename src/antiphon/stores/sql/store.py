@@ -153,10 +153,13 @@ class Store(ABC):
     expect_outputs = _method(running_responses.expect_outputs, write=True)
     submit_output = _timed_method(running_responses.submit_output, write=True)
     outputs = _method(running_responses.read_outputs, write=False)
+    page_waiting = _method(running_responses.page_waiting, write=False)
 
     ask_approval = _method(keys.ask_approval, write=True)
     approval = _timed_method(keys.find_approval, write=False)
     use_approval = _timed_method(keys.use_approval, write=True)
+    deny_approval = _method(keys.deny_approval, write=True)
+    page_approvals = _timed_method(keys.page_approvals, write=False)
 
     create_conversation = _method(conversations.create, write=True)
     conversation = _method(conversations.get, write=False)

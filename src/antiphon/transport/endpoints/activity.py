@@ -8,14 +8,18 @@ from msgspec import Struct
 
 from antiphon.errors import InvalidValue
 from antiphon.protocol.decoding.codec import encode
+from antiphon.protocol.types.lists import ListQuery
 from antiphon.protocol.types.operations.activity import (
     AnyFeedEvent,
+    ApprovalList,
     FeedEvent,
     ResponseSummary,
     SummaryList,
     SummaryQuery,
+    WaitingList,
 )
 from antiphon.service.operations.feed import ActivityFeed
+from antiphon.service.operations.inbox import Inbox
 from antiphon.service.operations.response_log import ResponseLog
 from antiphon.transport.http.query import read_query
 from antiphon.transport.http.request import Request
@@ -32,6 +36,7 @@ class ActivityEndpoint(Struct, frozen=True):
 
     log: ResponseLog
     feed: ActivityFeed
+    inbox: Inbox
     delivery: Delivery
     recheck: Callable[[Request], Awaitable[None]]
 
@@ -48,6 +53,22 @@ class ActivityEndpoint(Struct, frozen=True):
     async def show_summary(self, request: Request) -> None:
         """Describe a response without its contents. An extension."""
         await request.reply(200, encode(await self.log.find(request.tenant, request.params["response_id"])))
+
+    @Route("GET", "/v1/antiphon/approvals", query=ListQuery, gives=ApprovalList, errors=READ_ERRORS)
+    async def list_approvals(self, request: Request) -> None:
+        """List calls that wait for an approval. Requests of stored responses that were neither approved nor denied; the
+        answer is the input of a new response. A page may be short although there is more. An extension.
+        """
+        page = await self.inbox.list_approvals(request.tenant, read_query(request, ListQuery))
+        await request.reply(200, encode(page))
+
+    @Route("GET", "/v1/antiphon/tool_calls", query=ListQuery, gives=WaitingList, errors=READ_ERRORS)
+    async def list_waiting(self, request: Request) -> None:
+        """List responses that wait for tool outputs. With the pending calls; their outputs are submitted to each
+        response. A page may be short although there is more. An extension.
+        """
+        page = await self.inbox.list_waiting(request.tenant, read_query(request, ListQuery))
+        await request.reply(200, encode(page))
 
     @Route("GET", "/v1/antiphon/feed", streams=AnyFeedEvent, errors=(*READ_ERRORS, 429))
     async def follow(self, request: Request) -> None:

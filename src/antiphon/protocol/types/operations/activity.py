@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from antiphon.protocol.types.items import CustomToolCall, FunctionCall, McpApprovalRequest
 from antiphon.protocol.types.lists import ListPage, ListQuery
 from antiphon.protocol.types.response import ResponseStatus
 
@@ -73,3 +74,44 @@ class FeedClosed(FeedEvent, frozen=True, kw_only=True, tag="closed"):
 
 
 AnyFeedEvent = ResponseBegun | ResponseEnded | FeedGap | FeedClosed
+
+
+class PendingApproval(Struct, frozen=True, kw_only=True):
+    """A call that waits for the approval of a client; `id` is that of its request item."""
+
+    id: str
+    object: Literal["approval"] = "approval"
+    response_id: str
+    created_at: float  # of the response
+    model: str
+    conversation: str | None
+    item: McpApprovalRequest
+
+
+class ApprovalList(ListPage, kw_only=True):
+    """A page, which may be short or empty although there is more: `last_id` is `after` of the next."""
+
+    data: list[PendingApproval]
+
+
+class WaitingCall(Struct, frozen=True, kw_only=True):
+    call_id: str
+    item: FunctionCall | CustomToolCall | None  # null: only the client of the stream has it
+
+
+class WaitingResponse(Struct, frozen=True, kw_only=True):
+    """A response that waits for outputs of tools of its client."""
+
+    id: str
+    object: Literal["response.waiting"] = "response.waiting"
+    created_at: float
+    model: str
+    background: bool
+    conversation: str | None
+    calls: list[WaitingCall]
+
+
+class WaitingList(ListPage, kw_only=True):
+    """A page, which may be short or empty although there is more: `last_id` is `after` of the next."""
+
+    data: list[WaitingResponse]
