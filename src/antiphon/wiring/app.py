@@ -150,6 +150,7 @@ def _api_routes(
                 components.rate_limits,
                 store_enabled and components.store.name != "memory",
             ),
+            components.monitor,
             limits,
         ),
         ConversationsEndpoint(conversations, limits),

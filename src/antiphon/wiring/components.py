@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib.metadata import version
 
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_loop import ToolLoopLimits
@@ -32,6 +33,7 @@ from antiphon.service.model_io.served_model import OutputTokenLimits
 from antiphon.service.operations.feed import ActivityFeed
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import SettingsReloader
+from antiphon.service.operations.server_status import ServerMonitor
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.store_maintenance import FileSweeper, StoreProbe
@@ -127,6 +129,9 @@ class ServerComponents:
         self.toolkit = Toolkit(mcp, built_in_tools(services), approvals, self.tool_outputs, approves_code, runner)
         settings = _planner_settings(config, self.request_policy, self.observability.tracer_factory)
         planner = Planner(self.models, self.history, settings, attachments, self.keyring, self.toolkit)
+        self.monitor = ServerMonitor(
+            version("antiphon"), self.models, runs, self.observability.metrics, self.load_monitor, self.probe
+        )
         self.writer = ResponseWriter(store, live, config.storage, self.history.remember, self.rate_limits)
         self.background_runs = BackgroundRuns(self.writer, planner, runs, load=self.load_monitor)
         self.responses = Responses(planner, self.writer, runs, self.background_runs, self.load_monitor)
@@ -208,6 +213,7 @@ class ServerLifecycle:
             components.file_sweeper,
             components.ingestion,
             components.container_sweeper,
+            components.monitor,
         )
         for one in maintained:
             self._maintenance.start(one.run_forever())

@@ -6,8 +6,10 @@ from antiphon.limits import Limits
 from antiphon.protocol.bodies.keys import decode_key
 from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.operations.keys import ApiKeyObject, CreatedApiKey, CreateKey, KeyList, KeyQuery
+from antiphon.protocol.types.operations.server import ServerStatus
 from antiphon.service.access.api_keys import ADMIN
 from antiphon.service.operations.key_administration import KeyAdministration
+from antiphon.service.operations.server_status import ServerMonitor
 from antiphon.transport.http.query import read_query
 from antiphon.transport.http.request import Request, read_json
 from antiphon.transport.middleware.routing import READ_ERRORS, WRITE_ERRORS, Route
@@ -17,6 +19,7 @@ _KEYS = "/v1/antiphon/keys"
 
 class AdministrationEndpoint(Struct, frozen=True):
     keys: KeyAdministration
+    monitor: ServerMonitor
     limits: Limits
 
     @Route("POST", _KEYS, takes=CreateKey, gives=CreatedApiKey, needs=ADMIN, errors=WRITE_ERRORS)
@@ -36,3 +39,10 @@ class AdministrationEndpoint(Struct, frozen=True):
     async def revoke_key(self, request: Request) -> None:
         """Revoke an API key. All servers reject it within seconds. Revoking it again has no effect. An extension."""
         await request.reply(200, encode(await self.keys.revoke(request.principal, request.params["key_id"])))
+
+    @Route("GET", "/v1/antiphon/server", gives=ServerStatus, needs=ADMIN)
+    async def show_server(self, request: Request) -> None:
+        """Show the state of the server. Queues, load shedding, the store, and samples of the last hour, of the
+        process that answers. An extension.
+        """
+        await request.reply(200, encode(self.monitor.describe()))
