@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.service.access.api_keys import issue
-from antiphon.stores.base import PageQuery, RetentionBounds, SummaryFilter
+from antiphon.stores.base import PageQuery, RetentionBounds, SummaryFilter, UsageRow
 from antiphon.stores.sql.store import Store
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.stores.vector_rows import VectorStoreUpdate
@@ -135,6 +135,9 @@ async def run_all_operations(store: Store, clock: Clock) -> None:
     clock.now += 2 * TTL
     await store.sweep(RetentionBounds())
     await store.tenants()
+    await store.add_usage([UsageRow(1, TENANT, "", 1, 1, 1, 1)], 0)
+    await store.usage(1, TENANT, 10)
+    await store.usage(1, None, 10)
 
 
 async def run_vector_operations(store: Store, clock: Clock) -> None:

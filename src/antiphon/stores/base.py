@@ -261,6 +261,18 @@ class ApiKey(Struct, frozen=True):
     revoked: float | None = None
 
 
+class UsageRow(Struct, frozen=True):
+    """What a key has used on a day, with its columns in the order in which they are selected."""
+
+    day: int  # days since 1970, UTC
+    tenant: str
+    key: str  # id of the key; empty without one
+    responses: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
 class RetentionBounds(Struct, frozen=True, kw_only=True):
     """Retention bounds per tenant; None means unlimited.
 

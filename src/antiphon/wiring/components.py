@@ -17,6 +17,7 @@ from antiphon.sandbox.factory import make_sandbox
 from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.load_monitor import LoadMonitor, find_store_folder
 from antiphon.service.access.shared_rate_limits import make_rate_limits
+from antiphon.service.access.usage import UsageMeter
 from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.attachments.text_extraction import ExtractionBounds, TextExtractor
 from antiphon.service.compact import Compactions
@@ -108,7 +109,8 @@ class ServerComponents:
     def _build_runs(self, config: Config) -> None:
         """Build what plans, runs and stores responses."""
         store, live, queue = self.store, self.live, config.server.queue
-        on_end = partial(record_run, self.observability.metrics)
+        self.usage = UsageMeter(store)
+        on_end = partial(record_run, self.observability.metrics, self.usage)
         storage = config.storage
         quota = FileQuota(storage.files_max_entries, storage.files_max_bytes)
         self.files = Files(store, self.contents, quota, not storage.disable_store)
@@ -193,6 +195,7 @@ class ServerLifecycle:
         components.observability.open()
         exit_stack.push_async_callback(components.store.close)
         await components.store.open()
+        exit_stack.push_async_callback(components.usage.flush)
         exit_stack.push_async_callback(components.activity_feed.close)
         await components.contents.open()
         await components.api_keys.open()
@@ -214,6 +217,7 @@ class ServerLifecycle:
             components.ingestion,
             components.container_sweeper,
             components.monitor,
+            components.usage,
         )
         for one in maintained:
             self._maintenance.start(one.run_forever())

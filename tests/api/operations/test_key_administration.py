@@ -7,6 +7,7 @@ Covers `protocol/bodies/keys.py`, `protocol/types/operations/keys.py`, `service/
 import json
 import logging
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from time import time
 from typing import Any
@@ -16,8 +17,9 @@ import pytest
 
 from antiphon.config.rate_limits import QuotaSettings
 from antiphon.ids import new_id
-from antiphon.protocol.types.operations.keys import ApiKeyObject, CreatedApiKey, KeyList
+from antiphon.protocol.types.operations.keys import ApiKeyObject, CreatedApiKey, KeyList, UsageList
 from antiphon.stores.sqlite import SqliteStore
+from antiphon.wiring import ServerLifecycle
 from tests.api.app import ApiServer, run_api
 from tests.stores.rows import TTL
 from tests.support.asgi_client import JSON, AsgiResponse, Header, call
@@ -137,3 +139,32 @@ async def test_without_a_lasting_store_there_are_no_keys_to_manage(settings: dic
         for answer in (await server.get("antiphon/keys"), await server.post("antiphon/keys", {"tenant": "a"})):
             assert answer.status == 404
             assert "--api-key" in answer.error["message"]
+
+
+async def test_usage_is_listed_per_day_and_key(server: ApiServer) -> None:
+    keys = [await create(server) for _ in range(2)]
+    body = {"model": "fake", "input": "hi"}
+    for path, fields in (
+        ("responses", body),
+        ("responses", {**body, "store": False, "stream": True}),
+        ("responses", {**body, "background": True}),
+        ("chat/completions", {"model": "fake", "messages": [{"role": "user", "content": "hi"}]}),
+    ):
+        content = json.dumps(fields).encode()
+        answer = await call(server.app, "POST", f"/v1/{path}", JSON, make_header(keys[0].key), body=[content])
+        assert answer.status == 200, answer.body
+        if "background" in fields:  # wait for its end
+            stream = f"/v1/responses/{answer.json()['id']}?stream=true"
+            await call(server.app, "GET", stream, make_header(keys[0].key))
+    assert isinstance(server.app.lifecycle, ServerLifecycle)
+    components = server.app.lifecycle.components
+    await components.usage.flush()
+    answer = await send(server, "GET", "usage?days=2&tenant=acme")
+    [used] = msgspec.json.decode(answer.body, type=UsageList).data
+    assert (used.tenant, used.key, used.responses) == ("acme", keys[0].id, 4)
+    assert used.date == datetime.now(UTC).date().isoformat()
+    assert used.output_tokens > 0
+    assert msgspec.json.decode((await send(server, "GET", "usage?tenant=other")).body, type=UsageList).data == []
+    for query in ("days=0", "days=401", "days=x"):
+        answer = await send(server, "GET", f"usage?{query}")
+        assert (answer.status, answer.error["param"]) == (400, "days")

@@ -5,6 +5,7 @@ Every change is logged with the key that made it. A key with the scope admin man
 
 import logging
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from time import time
 from typing import cast
 
@@ -17,18 +18,24 @@ from antiphon.protocol.types.operations.keys import (
     ApiKeyObject,
     CreatedApiKey,
     CreateKey,
+    DailyUsage,
     KeyLimits,
     KeyList,
     KeyQuery,
     KeyState,
     Scope,
+    UsageList,
+    UsageQuery,
 )
 from antiphon.service.access.api_keys import ApiKeys, Principal, issue
 from antiphon.service.access.rate_limits import RateLimits
-from antiphon.stores.base import ApiKey
+from antiphon.service.access.usage import DAY_SECONDS
+from antiphon.stores.base import ApiKey, UsageRow
 from antiphon.stores.sql.store import Store
 
 log = logging.getLogger(__name__)
+
+_MAX_USAGE_ROWS = 5000
 
 
 class KeyAdministration(Struct, frozen=True, eq=False):
@@ -79,6 +86,12 @@ class KeyAdministration(Struct, frozen=True, eq=False):
         log.info("key %s of tenant %s was revoked by %s", row.id, row.tenant, _describe(principal))
         return self._to_object(row)
 
+    async def list_usage(self, query: UsageQuery) -> UsageList:
+        """Return what keys have used, up to a few seconds ago."""
+        first_day = int(self._clock()) // DAY_SECONDS + 1 - query.days
+        page = await self._store.usage(first_day, query.tenant, _MAX_USAGE_ROWS)
+        return UsageList(data=[_to_daily_usage(row) for row in page.rows], has_more=page.has_more)
+
     def _check_kept(self) -> None:
         if not self._keeps_keys:
             raise NotFound("This server keeps no keys in its store: its keys are defined with --api-key.")
@@ -119,6 +132,19 @@ class KeyAdministration(Struct, frozen=True, eq=False):
 
 def _sort_scopes(scopes: Iterable[str]) -> list[Scope]:
     return cast(list[Scope], sorted(scopes))
+
+
+def _to_daily_usage(row: UsageRow) -> DailyUsage:
+    date = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(row.day)).date().isoformat()
+    return DailyUsage(
+        date=date,
+        tenant=row.tenant,
+        key=row.key or None,
+        responses=row.responses,
+        input_tokens=row.input_tokens,
+        cached_tokens=row.cached_tokens,
+        output_tokens=row.output_tokens,
+    )
 
 
 def _describe(principal: Principal) -> str:

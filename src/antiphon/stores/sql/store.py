@@ -261,3 +261,5 @@ class Store(ABC):
 
     sweep = _timed_method(deletion.sweep, write=True)
     tenants = _method(totals.list_tenants, write=False)
+    add_usage = _method(totals.add_usage, write=True)
+    usage = _method(totals.list_usage, write=False)

@@ -5,7 +5,15 @@ from msgspec import Struct
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.keys import decode_key
 from antiphon.protocol.decoding.codec import encode
-from antiphon.protocol.types.operations.keys import ApiKeyObject, CreatedApiKey, CreateKey, KeyList, KeyQuery
+from antiphon.protocol.types.operations.keys import (
+    ApiKeyObject,
+    CreatedApiKey,
+    CreateKey,
+    KeyList,
+    KeyQuery,
+    UsageList,
+    UsageQuery,
+)
 from antiphon.protocol.types.operations.server import ServerStatus
 from antiphon.service.access.api_keys import ADMIN
 from antiphon.service.operations.key_administration import KeyAdministration
@@ -39,6 +47,13 @@ class AdministrationEndpoint(Struct, frozen=True):
     async def revoke_key(self, request: Request) -> None:
         """Revoke an API key. All servers reject it within seconds. Revoking it again has no effect. An extension."""
         await request.reply(200, encode(await self.keys.revoke(request.principal, request.params["key_id"])))
+
+    @Route("GET", "/v1/antiphon/usage", query=UsageQuery, gives=UsageList, needs=ADMIN, errors=READ_ERRORS)
+    async def list_usage(self, request: Request) -> None:
+        """List what API keys have used. Responses and tokens of each key and day, the latest day first, of all tenants
+        or of one. An extension.
+        """
+        await request.reply(200, encode(await self.keys.list_usage(read_query(request, UsageQuery))))
 
     @Route("GET", "/v1/antiphon/server", gives=ServerStatus, needs=ADMIN)
     async def show_server(self, request: Request) -> None:

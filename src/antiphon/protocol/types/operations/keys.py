@@ -52,3 +52,26 @@ class KeyQuery(ListQuery, frozen=True, kw_only=True):
 class KeyList(ListPage, kw_only=True):
     data: list[ApiKeyObject]
     configured: list[ApiKeyObject]  # those of the settings, on every page
+
+
+class UsageQuery(Struct, frozen=True, kw_only=True):
+    days: Annotated[int, Meta(ge=1, le=400)] = 30  # with today
+    tenant: str | None = None
+
+
+class DailyUsage(Struct, frozen=True, kw_only=True):
+    """What one key has used on one day (UTC)."""
+
+    date: str
+    tenant: str
+    key: str | None  # id of the key; null: requests without one
+    responses: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+class UsageList(Struct, frozen=True, kw_only=True):
+    object: Literal["list"] = "list"
+    data: list[DailyUsage]  # the latest day first
+    has_more: bool  # earlier days are missing, because there are too many keys
