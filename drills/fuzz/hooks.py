@@ -45,7 +45,7 @@ _TYPE_PATTERNS = (
 _VALUE_PATTERNS = (
     r"^There is no (item|response|conversation|call|function_call|server_url|file|vector store)\b",  # ids
     r"^There is no (skill|container)\b",
-    r"^The first key is created",  # depends on the keys that exist
+    r"^The first key is created|must be in the future|^The name of a key",  # depends on keys, the time and characters
     r"^There is nothing with the id|^The upload |^'part_ids' names|^The parts have",  # ids of lists, parts and states
     r"offers no tool",  # labels
     r"more than half of 'max_chunk_size_tokens'|one of the weights",  # numbers that depend on each other
