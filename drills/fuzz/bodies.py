@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from drills.engines.event_mutations import insert_invalid_literal, mistype_value, nest_value
+from drills.harness.openapi_paths import list_finite
 from tests.engines.http.stubs.mutations import mutate
 
 RECORDINGS = Path(__file__).parents[2] / "tests" / "recordings"
@@ -85,7 +86,7 @@ def load_examples(document: Json) -> Iterator[Seed]:
     """Yield the examples of an OpenAPI document; ids in paths have the recorded form, which is replaced by existing
     ids.
     """
-    for path, operations in document["paths"].items():
+    for path, operations in list_finite(document["paths"]):
         filled_path = re.sub(r"{(\w+)_id}", lambda found: f"{_KINDS.get(found[1], 'call')}_{'0' * 24}", path)
         for method, operation in operations.items():
             content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})

@@ -144,7 +144,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "protocol": [{"bodies"}, {"decoding"}, {"schemas"}, {"types"}],
     "protocol.types": [
-        {"containers", "files", "skills", "vector_stores"},
+        {"containers", "files", "operations", "skills", "vector_stores"},
         {"completions", "chat", "legacy_events", "lists"},
         {"events", "tool_events", "request", "conversation", "response"},
         {"items"},

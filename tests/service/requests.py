@@ -18,6 +18,7 @@ from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import Message
 from antiphon.protocol.types.parts import OutputText
 from antiphon.protocol.types.response import Response
+from antiphon.service.access.usage import UsageMeter
 from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.served_model import OutputTokenLimits
 from antiphon.service.persistence.history_loader import HistoryLoader
@@ -56,7 +57,9 @@ class ServiceStack:
         self.history_loader = HistoryLoader(self.store)
         self.planner = Planner(self.models, self.history_loader, terms or PlannerSettings())
         self.writer = ResponseWriter(self.store, self.live, settings, self.history_loader.remember)
-        self.detached_runs = DetachedRuns(self.store, self.live, settings, partial(record_run, self.metrics))
+        self.detached_runs = DetachedRuns(
+            self.store, self.live, settings, partial(record_run, self.metrics, UsageMeter(self.store))
+        )
         self.background_runs = BackgroundRuns(self.writer, self.planner, self.detached_runs)
         self.responses = Responses(self.planner, self.writer, self.detached_runs, self.background_runs)
 

@@ -23,6 +23,7 @@ from antiphon.observe import Metrics
 from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.types.events import Created, Event
 from antiphon.protocol.types.response import Response
+from antiphon.service.access.usage import UsageMeter
 from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models
 from antiphon.service.persistence.history_loader import HistoryLoader
@@ -170,7 +171,9 @@ class ServiceNode:
         self.models = Models(self.engine, queue=4)
         history_loader = HistoryLoader(store)
         self.writer = ResponseWriter(store, live, settings, history_loader.remember)
-        self.detached_runs = DetachedRuns(store, live, settings, partial(record_run, Metrics("test")))
+        self.detached_runs = DetachedRuns(
+            store, live, settings, partial(record_run, Metrics("test"), UsageMeter(store))
+        )
         self.example_tool = ExampleTool()
         outputs = ToolOutputs(store, live, self.detached_runs.notifications, ToolSettings())
         toolkit = Toolkit(None, options.built_in or [self.example_tool], Approvals(store, 1000.0), outputs)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from antiphon.core.image_generation import StoredImage
 from antiphon.service.access.api_keys import issue
-from antiphon.stores.base import PageQuery, RetentionBounds
+from antiphon.stores.base import PageQuery, RetentionBounds, SummaryFilter, UsageRow
 from antiphon.stores.sql.store import Store
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.stores.vector_rows import VectorStoreUpdate
@@ -40,14 +40,14 @@ pytestmark = pytest.mark.anyio
 # a few rows per owner or tenant, and API keys, of which one or all are requested. A text index finds rows by words, and
 # subqueries that count them have a limit.
 SHORT_SCANS = re.compile(
-    r"SCAN (walk|up|gone|owners|totals|api_keys|responses USING COVERING INDEX responses_(running|queue)"
+    r"SCAN (walk|up|gone|searched|owners|totals|api_keys|responses USING COVERING INDEX responses_(running|queue)"
     r"|vector_garbage|vector_files USING COVERING INDEX vector_files_queue|text_vs_\w+|.subquery)\b"
 )
 
 
-# Lists of a tenant in the order of an index, and sums for its quotas.
+# Lists of a tenant in the order of an index, its running responses, and sums for its quotas.
 TENANT_SCANS = re.compile(
-    r"conversations_used|vector_files_queue|vector_stores_\w+|files_digest|containers_created|skills_created|skill_versions_\w+"
+    r"conversations_used|responses_running|vector_files_queue|vector_stores_\w+|files_digest|containers_created|skills_created|skill_versions_\w+"
 )
 
 
@@ -91,6 +91,10 @@ async def run_all_operations(store: Store, clock: Clock) -> None:
     await store.ask_approval(TENANT, "asked", b"digest", clock() + 10)
     await store.approval(TENANT, "asked")
     await store.use_approval(TENANT, "asked", b"digest")
+    await store.deny_approval(TENANT, "asked")
+    for descending in (False, True):
+        await store.page_approvals(TENANT, "asked", 10, descending)
+        await store.page_waiting(TENANT, third.id, 10, descending)
     await store.finish(TENANT, make_end(clock, turn, items=(other,)))
     await store.finish(TENANT, make_end(clock, turn))
     await store.release(TENANT, third.id, 1)
@@ -114,11 +118,17 @@ async def run_all_operations(store: Store, clock: Clock) -> None:
     for descending in (False, True):
         await store.page_responses(TENANT, turn.id, 10, descending, 1000)
         await store.page_conversations(TENANT, conversation, 10, descending)
+        for wanted in (SummaryFilter(), SummaryFilter(statuses=frozenset({"failed"}), model="m", background=True)):
+            await store.page_summaries(TENANT, turn.id, 10, descending, wanted)
+    await store.page_summaries(TENANT, None, 10, True, SummaryFilter(statuses=frozenset({"queued"})))
+    await store.find_summaries(TENANT, [turn.id])
     row, _ = issue(TENANT, "", (), clock(), None)
     await store.add_api_key(row)
     await store.find_api_keys([row.id])
     await store.has_api_keys()
     await store.api_keys()
+    await store.page_api_keys(TENANT, row.id, 10, True)
+    await store.page_api_keys(None, None, 10, False)
     await store.revoke_api_key(row.id)
     for bounds in (RetentionBounds(conversations=0), RetentionBounds(entries=0), RetentionBounds(bytes=0)):
         await store_response(store, clock)
@@ -127,6 +137,9 @@ async def run_all_operations(store: Store, clock: Clock) -> None:
     clock.now += 2 * TTL
     await store.sweep(RetentionBounds())
     await store.tenants()
+    await store.add_usage([UsageRow(1, TENANT, "", 1, 1, 1, 1)], 0)
+    await store.usage(1, TENANT, 10)
+    await store.usage(1, None, 10)
 
 
 async def run_vector_operations(store: Store, clock: Clock) -> None:

@@ -33,6 +33,8 @@ class LogContext(Struct):
     response_id: str = ""
     connection_id: str = ""  # of a WebSocket
     trace_id: str = ""  # in hexadecimal digits
+    tenant: str = ""
+    key: str = ""  # id of the API key
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0

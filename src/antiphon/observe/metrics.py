@@ -102,6 +102,17 @@ class Metrics:
             if output_tokens > 1:
                 self._per_token.observe((duration - ttft) / (output_tokens - 1))
 
+    def read_totals(self) -> dict[str, int]:
+        """Return what this process has counted: ended responses, failed ones among them, and tokens."""
+        failed = self._by_status.get("failed")
+        return {
+            "responses": int(sum(counter.value for counter in self._by_status.values())),
+            "failed": 0 if failed is None else int(failed.value),
+            "input_tokens": int(self._prompt_tokens.value),
+            "cached_tokens": int(self._cached_tokens.value),
+            "output_tokens": int(self._generated_tokens.value),
+        }
+
     def record_output_retry(self, reason: str, outcome: str) -> None:
         """Record a model output that violated the request: it was repaired, retried, or given up."""
         self._output_retries[reason, outcome].value += 1.0

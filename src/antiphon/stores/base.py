@@ -31,6 +31,7 @@ class NewResponse(Struct, frozen=True, kw_only=True):
     conversation: str | None = None
     request: bytes  # what the response does not echo: the input and the fields without a counterpart
     response: bytes  # JSON
+    model: str = ""
 
 
 class Claim(Struct, frozen=True):
@@ -68,6 +69,7 @@ class ResponseEnd(Struct, frozen=True, kw_only=True):
     packed_log: bytes
     ended: float
     expires: float | None
+    summary: str = ""  # what the response consists of, without its contents: JSON for lists
     new: NewResponse | None = None
     conversation: str | None = None  # receives `items` as one block, if it still exists
     items: Sequence[ItemRow] = ()
@@ -93,6 +95,35 @@ class StoredResponse(Struct, frozen=True):
     attempts: int  # number of owners so far
     waited: bool = False  # whether it ever waited for outputs of client tools
     charged_key: str = ""
+
+
+class SummaryRow(Struct, frozen=True):
+    """A response without its contents, with its columns in the order in which they are selected."""
+
+    id: str
+    status: RowStatus
+    background: bool
+    created: float
+    ended: float | None
+    previous: str | None
+    conversation: str | None
+    model: str  # empty in rows of earlier versions
+    summary: str  # empty while it runs
+
+
+class SummaryFilter(Struct, frozen=True, kw_only=True):
+    """Which responses a list has; an empty field does not restrict it."""
+
+    statuses: frozenset[str] = frozenset()
+    model: str | None = None
+    background: bool | None = None
+
+
+class SummaryPage(Struct, frozen=True):
+    """A page of a filtered list: after a bounded search it may be short, or empty, although there is more."""
+
+    rows: list[SummaryRow]
+    next_after: str | None  # cursor of the next page; None: this is the last one
 
 
 class ChainLink(Struct, frozen=True):
@@ -230,6 +261,18 @@ class ApiKey(Struct, frozen=True):
     created: float
     expires: float | None = None
     revoked: float | None = None
+
+
+class UsageRow(Struct, frozen=True):
+    """What a key has used on a day, with its columns in the order in which they are selected."""
+
+    day: int  # days since 1970, UTC
+    tenant: str
+    key: str  # id of the key; empty without one
+    responses: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
 
 
 class RetentionBounds(Struct, frozen=True, kw_only=True):

@@ -14,12 +14,17 @@ from antiphon.engines.factory import build_pool
 from antiphon.errors import StartupError
 from antiphon.observe import Metrics
 from antiphon.service.conversations import Conversations
+from antiphon.service.operations.inbox import Inbox
+from antiphon.service.operations.key_administration import KeyAdministration
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import check_output_formats
+from antiphon.service.operations.response_log import ResponseLog
 from antiphon.service.persistence.stored_responses import IncludeView, StoredResponses
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.registry import make_live_log, make_store
 from antiphon.stores.sql.store import Store
+from antiphon.transport.endpoints.activity import ActivityEndpoint
+from antiphon.transport.endpoints.administration import AdministrationEndpoint
 from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
 from antiphon.transport.endpoints.chat import CompletionsEndpoint
 from antiphon.transport.endpoints.containers import ContainersEndpoint
@@ -83,7 +88,7 @@ def build_app(
     system = SystemEndpoints(
         components.models, metrics, authenticator, version("antiphon"), components.probe, components.images
     )
-    routes = [*_api_routes(config, components, delivery), *collect_routes(system)]
+    routes = [*_api_routes(config, components, delivery, authenticator), *collect_routes(system)]
     example_model = next((model.id for model in components.models.models()), "MODEL")
     docs = DocsEndpoint(routes, version("antiphon"), config.limits, example_model)
     routes += collect_routes(docs, *([websockets] if config.server.websocket == "on" else []))
@@ -111,7 +116,9 @@ def create_app(**values: Any) -> App:
     return build_app(config, build_pool(config))
 
 
-def _api_routes(config: Config, components: ServerComponents, delivery: Delivery) -> list[Route]:
+def _api_routes(
+    config: Config, components: ServerComponents, delivery: Delivery, authenticator: Authenticator
+) -> list[Route]:
     store_enabled = not config.storage.disable_store
     stored = StoredResponses(
         components.store,
@@ -145,6 +152,23 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
             components.observability.traces,
             replace(limits, body_bytes=min(limits.body_bytes, config.tools.max_tool_output_bytes)),
             delivery,
+        ),
+        ActivityEndpoint(
+            ResponseLog(components.store, store_enabled),
+            components.activity_feed,
+            Inbox(components.store, components.live, store_enabled),
+            delivery,
+            authenticator.recheck,
+        ),
+        AdministrationEndpoint(
+            KeyAdministration(
+                components.store,
+                components.api_keys,
+                components.rate_limits,
+                store_enabled and components.store.name != "memory",
+            ),
+            components.monitor,
+            limits,
         ),
         ConversationsEndpoint(conversations, limits),
         FilesEndpoint(components.files, limits),

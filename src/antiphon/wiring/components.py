@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib.metadata import version
 
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_loop import ToolLoopLimits
@@ -16,6 +17,7 @@ from antiphon.sandbox.factory import make_sandbox
 from antiphon.service.access.api_keys import ApiKeys
 from antiphon.service.access.load_monitor import LoadMonitor, find_store_folder
 from antiphon.service.access.shared_rate_limits import make_rate_limits
+from antiphon.service.access.usage import UsageMeter
 from antiphon.service.attachments.attachments import Attachments
 from antiphon.service.attachments.text_extraction import ExtractionBounds, TextExtractor
 from antiphon.service.compact import Compactions
@@ -30,8 +32,10 @@ from antiphon.service.images import make_images
 from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models, make_naming
 from antiphon.service.model_io.served_model import OutputTokenLimits
+from antiphon.service.operations.feed import ActivityFeed
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import SettingsReloader
+from antiphon.service.operations.server_status import ServerMonitor
 from antiphon.service.persistence.history_loader import HistoryLoader
 from antiphon.service.persistence.response_writer import ResponseWriter
 from antiphon.service.persistence.store_maintenance import FileSweeper, StoreProbe
@@ -91,6 +95,7 @@ class ServerComponents:
         self.egress = egress
         self.parts = PartCache()
         self.probe = StoreProbe(store)
+        self.activity_feed = ActivityFeed(store)
         self.contents = make_contents(config.storage.files, config.storage.store_location, store)
         self.file_sweeper = FileSweeper(store, self.contents)
         self.api_keys = ApiKeys(load_configured_keys(config), store)
@@ -107,7 +112,8 @@ class ServerComponents:
     def _build_runs(self, config: Config) -> None:
         """Build what plans, runs and stores responses."""
         store, live, queue = self.store, self.live, config.server.queue
-        on_end = partial(record_run, self.observability.metrics)
+        self.usage = UsageMeter(store)
+        on_end = partial(record_run, self.observability.metrics, self.usage)
         storage = config.storage
         quota = FileQuota(storage.files_max_entries, storage.files_max_bytes)
         self.files = Files(store, self.contents, quota, not storage.disable_store)
@@ -145,6 +151,9 @@ class ServerComponents:
             seconds, relay = config.inference.moderation_timeout, self.engine_tasks.relay_json
             planner.moderator = Moderator(name, seconds, self.models, planner, relay, attachments.load)
         self.moderator = planner.moderator
+        self.monitor = ServerMonitor(
+            version("antiphon"), self.models, runs, self.observability.metrics, self.load_monitor, self.probe
+        )
         self.writer = ResponseWriter(
             store, live, config.storage, self.history.remember, self.rate_limits, stored_images
         )
@@ -208,6 +217,8 @@ class ServerLifecycle:
         components.observability.open()
         exit_stack.push_async_callback(components.store.close)
         await components.store.open()
+        exit_stack.push_async_callback(components.usage.flush)
+        exit_stack.push_async_callback(components.activity_feed.close)
         await components.contents.open()
         await components.api_keys.open()
         if not components.keyring:
@@ -229,6 +240,8 @@ class ServerLifecycle:
             components.ingestion,
             components.container_sweeper,
             components.images,
+            components.monitor,
+            components.usage,
         )
         for one in maintained:
             self._maintenance.start(one.run_forever())
@@ -255,6 +268,7 @@ class ServerLifecycle:
 
     def drain(self) -> None:
         self.components.background_runs.stop_claiming()
+        self.components.activity_feed.shut()
         self._on_drain()
 
     def interrupt(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from antiphon.errors import InvalidValue
 from antiphon.ids import new_id
 from antiphon.service.access.api_keys import issue
 from antiphon.stores.base import ApiKey, RetentionBounds
@@ -88,3 +89,25 @@ async def test_the_key_itself_is_not_stored(store: Store, store_location: str, c
         written = b"".join(path.read_bytes() for path in Path(store_location).parent.iterdir())
         assert row.id.encode() in written
         assert key.rpartition("_")[2].encode() not in written
+
+
+@pytest.mark.parametrize("limit", [1, 2, 10])
+async def test_pages_of_keys_neither_skip_nor_repeat(store: Store, clock: Clock, limit: int) -> None:
+    rows = [make_api_key(clock, tenant) for tenant in ("acme", "other", "acme", "acme")]
+    for row in rows:
+        await store.add_api_key(row)
+    for tenant, descending in ((None, True), (None, False), ("acme", True), ("acme", False), ("no\0body", True)):
+        found: list[ApiKey] = []
+        more = True
+        while more:
+            page = await store.page_api_keys(tenant, found[-1].id if found else None, limit, descending)
+            found, more = found + page.rows, page.has_more
+        expected = sort_by_id(*[row for row in rows if tenant in (None, row.tenant)])
+        assert found == (expected[::-1] if descending else expected)
+
+
+@pytest.mark.parametrize("name", ["", "key_\0", "key_ü", new_id("key")])
+async def test_an_unknown_cursor_of_keys_is_rejected(store: Store, name: str) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        await store.page_api_keys(None, name, 10, True)
+    assert refused.value.param == "after"

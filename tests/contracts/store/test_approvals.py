@@ -8,8 +8,9 @@ import asyncio
 
 import pytest
 
+from antiphon.errors import InvalidValue
 from antiphon.ids import ItemIds, new_id
-from antiphon.stores.base import Approval, RetentionBounds
+from antiphon.stores.base import Approval, Page, RetentionBounds
 from antiphon.stores.sql.store import Store
 from tests.stores.rows import TENANT, Clock
 
@@ -106,3 +107,30 @@ async def test_an_approval_does_not_count_as_an_entry_of_the_tenant(store: Store
     assert await store.tenants() == {}
     await store.sweep(RetentionBounds(entries=0, bytes=0, conversations=0))
     assert await store.use_approval(TENANT, name, DIGEST) == "ok"
+
+
+async def test_pending_approvals_are_those_without_an_answer(store: Store, other_store: Store, clock: Clock) -> None:
+    pending, used, denied, expired = [await request_approval(store, clock) for _ in range(4)]
+    await store.ask_approval(TENANT, expired, DIGEST, clock() + 1)
+    await store.ask_approval("another", new_request_id(), DIGEST, clock() + 100)
+    clock.now += 1
+    await store.use_approval(TENANT, used, DIGEST)
+    await store.deny_approval(TENANT, denied)
+    await store.deny_approval("another", pending)
+    for descending in (True, False):
+        assert await other_store.page_approvals(TENANT, None, 10, descending) == Page([pending], False)
+    assert await store.use_approval(TENANT, denied, DIGEST) == "ok"  # in another branch
+
+
+@pytest.mark.parametrize("limit", [1, 2, 10])
+async def test_pages_of_pending_approvals_neither_skip_nor_repeat(store: Store, clock: Clock, limit: int) -> None:
+    names = sorted([await request_approval(store, clock) for _ in range(4)], reverse=True)
+    found: list[str] = []
+    more = True
+    while more:
+        page = await store.page_approvals(TENANT, found[-1] if found else None, limit, True)
+        found, more = found + page.rows, page.has_more
+    assert found == names
+    with pytest.raises(InvalidValue) as refused:
+        await store.page_approvals("another", names[0], limit, True)
+    assert refused.value.param == "after"

@@ -8,7 +8,8 @@ import asyncio
 
 import pytest
 
-from antiphon.stores.base import OwnershipLost, RetentionBounds
+from antiphon.errors import InvalidValue
+from antiphon.stores.base import OwnershipLost, Page, RetentionBounds
 from antiphon.stores.sql.store import Store
 from tests.stores.rows import TENANT, Clock, begin_response, make_claim, make_end, make_response, store_response
 
@@ -137,3 +138,19 @@ async def test_a_sweep_does_not_remove_a_waiting_response(store: Store, clock: C
     clock.now += 10_000_000
     await store.sweep(RetentionBounds(entries=0, bytes=0, conversations=0))
     assert await store.submit_output(TENANT, name, "call_a", b"1") == "taken"
+
+
+async def test_waiting_responses_are_listed_while_a_call_is_pending(store: Store, clock: Clock) -> None:
+    names = sorted([await make_waiting_response(store, clock) for _ in range(3)], reverse=True)
+    assert await store.page_waiting(TENANT, None, 10, True) == Page(names, False)
+    assert await store.page_waiting(TENANT, None, 2, True) == Page(names[:2], True)
+    assert await store.page_waiting(TENANT, names[1], 2, True) == Page(names[2:], False)
+    assert await store.page_waiting(TENANT, None, 2, False) == Page([names[2], names[1]], True)
+    assert await store.page_waiting("another", None, 2, False) == Page([], False)
+    await store.submit_output(TENANT, names[0], CALLS[0], b"{}")
+    assert (await store.page_waiting(TENANT, None, 10, True)).rows == names
+    await store.submit_output(TENANT, names[0], CALLS[1], b"{}")
+    assert (await store.page_waiting(TENANT, None, 10, True)).rows == names[1:]
+    with pytest.raises(InvalidValue) as refused:
+        await store.page_waiting("another", names[0], 10, True)
+    assert refused.value.param == "after"

@@ -141,6 +141,10 @@ class ApiKeys:
         self._configured_keys, self._configured = configured, _index_by_digest(configured, self._secret)
         self.required = self.required or bool(self._configured)
 
+    def list_configured(self) -> list[Principal]:
+        """Return the principals of the configured keys."""
+        return [cached.principal for cached in self._configured.values()]
+
     def find(self, key: bytes) -> Principal | None:
         """Return the principal of a cached key. It is looked up by digest, so the timing does not reveal the key."""
         if not 0 < len(key) <= _MAX_KEY_BYTES:

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from antiphon.errors import Busy
+from antiphon.observe.logs import LOG_CONTEXT
 from antiphon.token_bucket import MINUTE
 
 CURRENT_CHARGE: Final[ContextVar["Charge | None"]] = ContextVar("bill", default=None)
@@ -172,7 +173,9 @@ def estimate_request_tokens(size: int) -> float:
 
 def charged_key() -> str:
     """Return the id of the key that the current task is charged to."""
-    return "" if (charge := CURRENT_CHARGE.get()) is None else charge.key
+    if (charge := CURRENT_CHARGE.get()) is not None:
+        return charge.key
+    return "" if (context := LOG_CONTEXT.get()) is None else context.key
 
 
 def get_concurrency_limit() -> int:

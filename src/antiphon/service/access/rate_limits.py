@@ -40,7 +40,7 @@ class RateLimits:
     def configure(self, default_quota: QuotaSettings, tenants: Mapping[str, TenantSpec]) -> None:
         """Apply new limits from now on; previous use still counts."""
         self._default_quota, self._tenants = default_quota, tenants
-        self.active = any(_has_limits(self._get_quota(tenant)) for tenant in ("", *tenants))
+        self.active = any(_has_limits(self.get_quota(tenant)) for tenant in ("", *tenants))
         self._limit_sets.clear()
         for name, budget in self._budgets.items():
             self._configure_budget(budget, *name)
@@ -92,7 +92,7 @@ class RateLimits:
         return LimitSet(tuple(budget for budget in budgets if budget is not None), self._clock, key)
 
     def _get_budget(self, *name: str) -> Budget | None:
-        if not _has_limits(self._get_quota(name[0]), of_key=len(name) > 1):
+        if not _has_limits(self.get_quota(name[0]), of_key=len(name) > 1):
             return None
         if name not in self._budgets:
             self._budgets[name] = self._configure_budget(
@@ -100,7 +100,8 @@ class RateLimits:
             )
         return self._budgets[name]
 
-    def _get_quota(self, tenant: str) -> QuotaSettings:
+    def get_quota(self, tenant: str) -> QuotaSettings:
+        """Return the limits of a tenant and of each of its keys; 0: none."""
         spec = self._tenants.get(tenant)
         if spec is None:
             return self._default_quota
@@ -108,7 +109,7 @@ class RateLimits:
         return replace(self._default_quota, **overrides)
 
     def _configure_budget(self, budget: Budget, tenant: str, key: str = "") -> Budget:
-        requests, tokens, budget.max_running = _select_limits(self._get_quota(tenant), bool(key))
+        requests, tokens, budget.max_running = _select_limits(self.get_quota(tenant), bool(key))
         budget.requests = self._update_meter(budget.requests, requests, tenant, f"{key}:requests")
         budget.tokens = self._update_meter(budget.tokens, tokens, tenant, f"{key}:tokens")
         return budget

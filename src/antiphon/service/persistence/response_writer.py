@@ -10,7 +10,8 @@ is untracked: its lease expires, and the next scan ends it.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from time import time
 
 from msgspec import Struct
@@ -25,6 +26,7 @@ from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.response import Response
 from antiphon.service.access.rate_limits import RateLimits
 from antiphon.service.persistence import rows
+from antiphon.service.persistence.response_summary import encode_summary
 from antiphon.service.persistence.store_maintenance import RetentionSweeper, make_bounds
 from antiphon.service.persistence.stored_images import References, StoredImages, has_images
 from antiphon.stores.base import RUNNING_STATUSES, Claim, IdempotencyKey, OwnershipLost, ResponseEnd, StoredResponse
@@ -194,8 +196,10 @@ class OwnedRow(Struct, eq=False):
         except OwnershipLost:
             raise self.make_lost_error() from None
 
-    async def end(self, response: Response, log: rows.Log) -> bytes:
+    async def end(self, response: Response, log: rows.Log, first_at: float | None = None) -> bytes:
         """Write the final response and return its JSON. May be repeated after a cancellation or a failure.
+
+        `first_at`: when the first output arrived, if that is known.
 
         Raises ServerRestarted if the row was lost (deleted, or ended by another process), and Unavailable if the store
         fails; the row is then left to the next scan. The live log of a background response is dropped, and its waiters
@@ -216,9 +220,9 @@ class OwnedRow(Struct, eq=False):
             response, log = await writer.images.offload(response, log, self._images)
             stored_body = encode(response)
         if self._is_slow_to_end(response, stored_body, log):
-            end = await asyncio.to_thread(self._make_end, response, stored_body, log)
+            end = await asyncio.to_thread(self._make_end, response, stored_body, log, first_at)
         else:
-            end = self._make_end(response, stored_body, log)
+            end = self._make_end(response, stored_body, log, first_at)
         try:
             await self._finish(end)
         except Unavailable:  # repeating the same write is harmless, if the failed attempt was written after all
@@ -234,14 +238,16 @@ class OwnedRow(Struct, eq=False):
             await self._notify()
         return body
 
-    def end_in_background(self, response: Response, log: rows.Log, on_done: Callable[[], None]) -> None:
+    def end_in_background(
+        self, response: Response, log: rows.Log, first_at: float | None, on_done: Callable[[], None]
+    ) -> None:
         """Write the end in a background task and retry while the store is unavailable: clients may have seen this end.
 
         The row is renewed meanwhile, so that no other process ends it differently. `on_done` is called after success or
         when the attempts are given up.
         """
         self.on_lost = None
-        self._writer.tasks.start(self._retry_end(response, log, on_done))
+        self._writer.tasks.start(self._retry_end(partial(self.end, response, log, first_at), on_done))
 
     async def release(self) -> None:
         """Return the row to the queue, to be run again by the next process that scans."""
@@ -278,7 +284,7 @@ class OwnedRow(Struct, eq=False):
             return response.conversation is not None and self._request_size > MAX_INLINE_BYTES
         return isinstance(self._request, DecodedRequest) and rows.is_slow_to_encode(self._request)
 
-    def _make_end(self, response: Response, body: bytes, log: rows.Log) -> ResponseEnd:
+    def _make_end(self, response: Response, body: bytes, log: rows.Log, first_at: float | None) -> ResponseEnd:
         request, now, new = self._request, time(), None
         if not self.fence:
             assert type(request) is DecodedRequest
@@ -291,6 +297,7 @@ class OwnedRow(Struct, eq=False):
             packed_log=pack(log, response, body),
             ended=now,
             expires=now + self._writer.settings.store_ttl,
+            summary=encode_summary(response, None if first_at is None else first_at - self._created),
             new=new,
             conversation=None if response.conversation is None else response.conversation.id,
             items=rows.list_conversation_items(request, response),
@@ -305,10 +312,10 @@ class OwnedRow(Struct, eq=False):
         except OwnershipLost:
             raise self.make_lost_error() from None
 
-    async def _retry_end(self, response: Response, log: rows.Log, on_done: Callable[[], None]) -> None:
+    async def _retry_end(self, end: Callable[[], Awaitable[bytes]], on_done: Callable[[], None]) -> None:
         deadline, pause = time() + _RETRY_SECONDS, _FIRST_RETRY_DELAY
         try:
-            while not await self._try_end(response, log) and time() + pause < deadline:
+            while not await self._try_end(end) and time() + pause < deadline:
                 self._writer.leases.track(self)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _MAX_RETRY_DELAY)
@@ -316,10 +323,10 @@ class OwnedRow(Struct, eq=False):
             self.forget()
             on_done()
 
-    async def _try_end(self, response: Response, entries: rows.Log) -> bool:
+    async def _try_end(self, end: Callable[[], Awaitable[bytes]]) -> bool:
         """Try to write the end. Returns False if it may be retried."""
         try:
-            await self.end(response, entries)
+            await end()
         except Unavailable as error:
             log.warning("writing the end of %s failed, retrying: %s", self.id, error)
             return False

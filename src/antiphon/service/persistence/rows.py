@@ -144,6 +144,7 @@ def make_row(
         conversation=None if response.conversation is None else response.conversation.id,
         request=request,
         response=body,
+        model=response.model,
     )
 
 

@@ -17,6 +17,7 @@ from antiphon.errors import AntiphonError, Busy
 from antiphon.observe import Metrics
 from antiphon.observe.logs import LOG_CONTEXT
 from antiphon.service.access.charges import CURRENT_CHARGE, get_concurrency_limit
+from antiphon.service.access.usage import UsageMeter
 from antiphon.service.persistence.response_writer import OwnedRow
 from antiphon.service.planning.planner import PlannedResponse
 from antiphon.stores.base import StoredResponse
@@ -197,12 +198,13 @@ class ActiveRuns:
         return active if active is not None and active.tenant == tenant else None
 
 
-def record_run(metrics: Metrics, run: Run | CompletionRun) -> None:
-    """Record an ended run in the metrics, and charge its tokens to the rate limits of the caller."""
+def record_run(metrics: Metrics, usage: UsageMeter, run: Run | CompletionRun) -> None:
+    """Record an ended run in the metrics and the usage, and charge its tokens to the rate limits of the caller."""
     counts, start, first_at = run.counts, run.started_at, run.first_at
     _charge(counts, run.chunk_count, run.status)
     first = None if first_at is None else first_at - start
     tokens = counts.input_tokens, counts.cached_tokens, counts.output_tokens
+    usage.record(counts)
     metrics.record_response(run.status, tokens, first, (run.ended_at or start) - start)
     for reason, retry_outcome in run.retry_outcomes:
         metrics.record_output_retry(reason, retry_outcome)

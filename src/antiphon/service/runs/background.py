@@ -19,6 +19,7 @@ from time import time
 from antiphon.core.emitter.fold import ResponseEnding
 from antiphon.core.replay import reset_response
 from antiphon.errors import AntiphonError, Busy, ServerRestarted, Unavailable
+from antiphon.observe.logs import LOG_CONTEXT, LogContext
 from antiphon.offload import BackgroundTasks
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.tools import Credentials, McpTool
@@ -156,6 +157,7 @@ class BackgroundRuns:
             log.warning("%s was claimed but could not be started: %s", row.id, error)
             await self._release_claim(claimed)
             return
+        LOG_CONTEXT.set(LogContext(tenant=claimed.tenant, key=row.charged_key))
         try:
             run_task = await self._resume(owned_row, row)
         except ServerRestarted:

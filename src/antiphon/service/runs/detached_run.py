@@ -160,7 +160,9 @@ class DetachedRun(ActiveRun):
         # A foreground client waits for its terminal event; in the other cases there is time to retry.
         timeout = 0.0 if self._live_writer is None and self._stop_reason is None else self._settings.lease_seconds
         try:
-            self._body = await retry_unavailable(lambda: self.owned_row.end(run.response, self.log), timeout)
+            self._body = await retry_unavailable(
+                lambda: self.owned_row.end(run.response, self.log, run.first_at), timeout
+            )
         except Unavailable as error:
             if self._live_writer is not None or self._planned.decoded.request.stream:
                 raise
@@ -193,7 +195,7 @@ class DetachedRun(ActiveRun):
         owned_row.forget()
         if has_ended and self._live_writer is None and not owned_row.ended and not owned_row.lost:
             # Readers have seen the end, so later readers must find the same in the store.
-            owned_row.end_in_background(self.run.response, self.log, lambda: None)
+            owned_row.end_in_background(self.run.response, self.log, self.run.first_at, lambda: None)
 
     def _request_stop(self, reason: _StopReason) -> None:
         if self._stop_reason is None and self.run.ended_at is None:

@@ -122,7 +122,7 @@ class DirectRun:
         if owned_row is None or owned_row.ended or owned_row.lost or not owned_row.fence:
             self._slot.release()
         else:
-            owned_row.end_in_background(self.run.response, self.run.log, self._slot.release)
+            owned_row.end_in_background(self.run.response, self.run.log, self.run.first_at, self._slot.release)
         if owned_row is not None:
             owned_row.on_lost = None
 
@@ -187,7 +187,7 @@ class _StoreEnd(Struct, eq=False):
     async def __call__(self, run: Run) -> None:
         emitter = self._emitter
         assert emitter.log is not None
-        self.body = await self._owned_row.end(emitter.last_response, emitter.log)
+        self.body = await self._owned_row.end(emitter.last_response, emitter.log, run.first_at)
         self._slot.release()
 
 

@@ -84,6 +84,8 @@ class Approvals:
                 raise
             if answer.approve:
                 found.append(ApprovedRequest(request, request_id, not trusted))
+            else:
+                await self._store.deny_approval(tenant, request_id)
         return found
 
     async def consume(self, tenant: str, request_id: str, subject: ApprovalSubject) -> None:

@@ -13,9 +13,18 @@ API keys are looked up by id here; digests are compared by the caller, in consta
 from collections.abc import Collection
 from typing import Any
 
-from antiphon.errors import KeyReused
-from antiphon.stores.base import ApiKey, Approval, ApprovalVerdict, IdempotencyKey
-from antiphon.stores.sql.operation import Operation, autocommit_sql, sanitise_id, sql
+from antiphon.errors import InvalidValue, KeyReused
+from antiphon.stores.base import ApiKey, Approval, ApprovalVerdict, IdempotencyKey, Page
+from antiphon.stores.sql.operation import (
+    AFTER_LAST,
+    BEFORE_FIRST,
+    Operation,
+    autocommit_sql,
+    direction,
+    sanitise_id,
+    sql,
+    start_id,
+)
 
 _TAKE = """
 INSERT INTO keys (tenant, name, digest, response, expires) VALUES ($1, $2, $3, $4, $5)
@@ -93,6 +102,23 @@ def use_approval(now: float, tenant: str, request_id: str, digest: bytes) -> Ope
     return "ok"
 
 
+def deny_approval(tenant: str, request_id: str) -> Operation[None]:
+    """Note that the client has denied the call, so that it is no longer pending."""
+    yield autocommit_sql("UPDATE approvals SET denied = 1 WHERE tenant = $1 AND id = $2", tenant, request_id)
+
+
+def page_approvals(now: float, tenant: str, after: str | None, limit: int, descending: bool) -> Operation[Page[str]]:
+    """Return the ids of approval requests that were not answered. Raises InvalidValue(param="after")."""
+    start = yield from start_id("approvals", tenant, after, descending)
+    comparison, order = direction(descending)
+    rows = yield sql(
+        f"SELECT id FROM approvals WHERE tenant = $1 AND used = 0 AND denied = 0 AND expires > $2"
+        f" AND id {comparison} $3 ORDER BY id {order} LIMIT $4",
+        *(tenant, now, start, limit + 1),
+    )
+    return Page([name for (name,) in rows[:limit]], len(rows) > limit)
+
+
 def drop_expired(limit: int, now: float) -> Operation[None]:
     yield sql(_DELETE_KEYS, now, limit)
     yield sql(_DELETE_APPROVALS, now, limit)
@@ -130,6 +156,20 @@ def list_api_keys() -> Operation[list[ApiKey]]:
     """Return all keys ever created, in order of creation."""
     rows = yield sql(f"SELECT {_API_KEY_COLUMNS} FROM api_keys ORDER BY id")
     return [_to_api_key(row) for row in rows]
+
+
+def page_api_keys(tenant: str | None, after: str | None, limit: int, descending: bool) -> Operation[Page[ApiKey]]:
+    """Return a page of the keys of all tenants, or of one. Raises InvalidValue(param="after") for an unknown cursor."""
+    start = AFTER_LAST if descending else BEFORE_FIRST
+    if after is not None:
+        if not (yield sql("SELECT id FROM api_keys WHERE id = $1", sanitise_id(after))):
+            raise InvalidValue(f"There is nothing with the id {after!r} in this list.", param="after")
+        start = after
+    comparison, order = direction(descending)
+    condition, values = ("", ()) if tenant is None else ("AND tenant = $3", (sanitise_id(tenant),))
+    text = f"SELECT {_API_KEY_COLUMNS} FROM api_keys WHERE id {comparison} $1 {condition} ORDER BY id {order} LIMIT $2"
+    rows = yield sql(text, start, limit + 1, *values)
+    return Page([_to_api_key(row) for row in rows[:limit]], len(rows) > limit)
 
 
 def has_api_keys() -> Operation[bool]:

@@ -41,7 +41,7 @@ from antiphon.stores.sql.totals import TotalsDelta
 
 _COLUMNS = (
     *("tenant", "id", "status", "background", "rank", "bearer", "created", "deadline", "ended", "expires", "previous"),
-    *("conversation", "owner", "lease", "fence", "bytes", "request", "response", "tape"),
+    *("conversation", "owner", "lease", "fence", "bytes", "request", "response", "tape", "model", "summary"),
 )
 _MAX_ROWS = 16  # per INSERT statement
 _INSERT_OR_FAIL = "INSERT OR FAIL"  # FAIL spares SQLite the journal that would undo the rows before a conflict
@@ -115,7 +115,7 @@ SELECT fence, ended, status, bytes, LENGTH(request) FROM responses WHERE tenant 
 """
 _FINISH = """
 UPDATE responses SET status = $3, response = $4, tape = $5, ended = $6, expires = $7, bytes = $8,
-    owner = NULL, lease = NULL
+    owner = NULL, lease = NULL, summary = $9
 WHERE tenant = $1 AND id = $2
 """
 
@@ -302,7 +302,7 @@ def _running_values(tenant: str, new: NewResponse, claim: Claim) -> Values:
     return (
         *(tenant, new.id, new.status, int(new.background), new.rank, new.charged_key, new.created, new.deadline),
         *(None, None, new.previous, new.conversation),  # ended, expires: still running
-        *(claim.owner, claim.until, 1, _size(new), new.request, new.response, None),
+        *(claim.owner, claim.until, 1, _size(new), new.request, new.response, None, new.model, ""),
     )
 
 
@@ -327,6 +327,7 @@ def _ended_values(tenant: str, end: ResponseEnd, new: NewResponse) -> tuple[int,
         tenant, new.id, end.status, int(new.background), new.rank, new.charged_key, new.created, new.deadline,
         end.ended, expires, new.previous, new.conversation,
         None, None, end.fence, size, new.request, end.response, end.packed_log,  # no owner, no lease
+        new.model, end.summary,
     )  # fmt: skip
 
 
@@ -363,5 +364,6 @@ def _write_end(tenant: str, end: ResponseEnd, request_size: int) -> Operation[in
     """Update the row and return its new size."""
     size = int(request_size) + len(end.response) + len(end.packed_log) + end.image_bytes
     expires = inf if end.expires is None else end.expires
-    yield sql(_FINISH, tenant, end.id, end.status, end.response, end.packed_log, end.ended, expires, size)
+    written = (end.status, end.response, end.packed_log, end.ended, expires, size, end.summary)
+    yield sql(_FINISH, tenant, end.id, *written)
     return size

@@ -15,8 +15,8 @@ from heapq import heapify, heappop, heapreplace
 
 from msgspec import Struct
 
-from antiphon.stores.base import Claim, ClaimedResponse, OutputSubmission, OwnershipLost, StoredResponse
-from antiphon.stores.sql.operation import Operation, autocommit_sql, sanitise_id, sql
+from antiphon.stores.base import Claim, ClaimedResponse, OutputSubmission, OwnershipLost, Page, StoredResponse
+from antiphon.stores.sql.operation import Operation, autocommit_sql, direction, sanitise_id, sql, start_id
 from antiphon.stores.sql.responses import COLUMNS, VISIBLE, to_stored_response
 
 _FIRST_RANK_TURNS = 8  # of nine slots, those that go to the first waiting rank; the same ratio as in `Admission`
@@ -252,3 +252,15 @@ def read_outputs(tenant: str, response_id: str) -> Operation[dict[str, bytes | N
     """
     rows = yield sql(_OUTPUTS, tenant, sanitise_id(response_id))
     return {call: None if output is None else bytes(output) for call, output in rows}
+
+
+def page_waiting(tenant: str, after: str | None, limit: int, descending: bool) -> Operation[Page[str]]:
+    """Return the ids of responses that wait for outputs. Raises InvalidValue(param="after") for an unknown cursor."""
+    start = yield from start_id("responses", tenant, after, descending)
+    comparison, order = direction(descending)
+    rows = yield sql(
+        f"SELECT DISTINCT id FROM outputs WHERE tenant = $1 AND id {comparison} $2 AND output IS NULL"
+        f" ORDER BY id {order} LIMIT $3",
+        *(tenant, start, limit + 1),
+    )
+    return Page([name for (name,) in rows[:limit]], len(rows) > limit)

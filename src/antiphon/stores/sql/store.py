@@ -27,6 +27,7 @@ from antiphon.stores.sql import (
     deletion,
     files,
     keys,
+    response_log,
     responses,
     running_responses,
     skills,
@@ -152,10 +153,13 @@ class Store(ABC):
     expect_outputs = _method(running_responses.expect_outputs, write=True)
     submit_output = _timed_method(running_responses.submit_output, write=True)
     outputs = _method(running_responses.read_outputs, write=False)
+    page_waiting = _method(running_responses.page_waiting, write=False)
 
     ask_approval = _method(keys.ask_approval, write=True)
     approval = _timed_method(keys.find_approval, write=False)
     use_approval = _timed_method(keys.use_approval, write=True)
+    deny_approval = _method(keys.deny_approval, write=True)
+    page_approvals = _timed_method(keys.page_approvals, write=False)
 
     create_conversation = _method(conversations.create, write=True)
     conversation = _method(conversations.get, write=False)
@@ -168,6 +172,8 @@ class Store(ABC):
     find_item = _timed_method(conversations.find_item, write=False)
     page_responses = _timed_method(responses.page_responses, write=False)
     page_conversations = _method(conversations.page_conversations, write=False)
+    page_summaries = _timed_method(response_log.page_summaries, write=False)
+    find_summaries = _timed_method(response_log.find_summaries, write=False)
 
     add_file = _method(files.add_file, write=True)
     file = _timed_method(files.get_file, write=False)
@@ -253,6 +259,9 @@ class Store(ABC):
     revoke_api_key = _timed_method(keys.revoke_api_key, write=True)
     shared = _method(keys.get_or_insert_shared, write=True)
     api_keys = _method(keys.list_api_keys, write=False)
+    page_api_keys = _method(keys.page_api_keys, write=False)
 
     sweep = _timed_method(deletion.sweep, write=True)
     tenants = _method(totals.list_tenants, write=False)
+    add_usage = _method(totals.add_usage, write=True)
+    usage = _method(totals.list_usage, write=False)

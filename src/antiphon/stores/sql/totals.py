@@ -1,15 +1,21 @@
-"""Totals per tenant, updated with every change, so that nothing has to be counted.
+"""Totals per tenant, updated with every change, so that nothing has to be counted; and what keys use per day.
 
 The totals of a tenant are spread over several rows, chosen by the changed ids, so writers seldom block each other. They
 are written last and in row order, which prevents deadlocks.
 """
 
+from collections.abc import Sequence
 from zlib import crc32
 
-from antiphon.stores.sql.operation import Operation, Statement, sql
+from msgspec.structs import astuple
+
+from antiphon.stores.base import Page, UsageRow
+from antiphon.stores.sql.operation import Operation, Statement, sanitise_id, sql
 
 _SLOTS = 16
 _LOCK_SLOT = -1  # row that serialises operations of one tenant by its lock
+
+_USAGE_COLUMNS = "day, tenant, key, responses, input_tokens, cached_tokens, output_tokens"
 
 _RECORD = """
 INSERT INTO totals (tenant, slot, entries, hidden, bytes, conversations) VALUES ($1, $2, $3, $4, $5, $6)
@@ -58,6 +64,33 @@ class TotalsDelta:
         for (tenant, slot), change in sorted(self._changes.items()):
             yield sql(_RECORD, tenant, slot, *change)
         self._changes.clear()
+
+
+_ADD_USAGE = f"""
+INSERT INTO usage ({_USAGE_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (day, tenant, key) DO UPDATE SET
+    responses = usage.responses + excluded.responses,
+    input_tokens = usage.input_tokens + excluded.input_tokens,
+    cached_tokens = usage.cached_tokens + excluded.cached_tokens,
+    output_tokens = usage.output_tokens + excluded.output_tokens
+"""
+
+
+def add_usage(rows: Sequence[UsageRow], oldest_day: int) -> Operation[None]:
+    """Add to what keys have used, and forget earlier days. Rows are in order, which prevents deadlocks."""
+    for row in rows:
+        yield sql(_ADD_USAGE, *astuple(row))
+    yield sql("DELETE FROM usage WHERE day < $1", oldest_day)
+
+
+def list_usage(first_day: int, tenant: str | None, limit: int) -> Operation[Page[UsageRow]]:
+    """Return what the keys of all tenants, or of one, have used since a day; the latest day first."""
+    condition, values = ("", ()) if tenant is None else ("AND tenant = $3", (sanitise_id(tenant),))
+    rows = yield sql(
+        f"SELECT {_USAGE_COLUMNS} FROM usage WHERE day >= $1 {condition} ORDER BY day DESC, tenant, key LIMIT $2",
+        *(first_day, limit + 1, *values),
+    )
+    return Page([UsageRow(*row) for row in rows[:limit]], len(rows) > limit)
 
 
 def list_tenants() -> Operation[dict[str, tuple[int, int]]]:

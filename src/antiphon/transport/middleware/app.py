@@ -86,6 +86,7 @@ class App(Struct, eq=False):
         try:
             if (lookup := self.authenticator.check(request)) is not None:
                 await lookup
+            request.log_context.tenant, request.log_context.key = request.tenant, request.principal.key
             if request.method == "OPTIONS" and (allowed := self.authenticator.preflight_headers(request)):
                 await request.begin(204, allowed)
                 await request.end()

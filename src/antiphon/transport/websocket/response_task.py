@@ -90,7 +90,8 @@ class ResponseTask(Struct, eq=False):
             # take it
             decoded, steers = state.steering.attach_waiting(message.lane, message.decoded)
             message = replace(message, decoded=decoded, steers=steers) if steers else message
-        log_context = LogContext(request.id, connection_id=state.id, trace_id=request.log_context.trace_id)
+        log_context = LogContext(request.id, "", state.id, request.log_context.trace_id)
+        log_context.tenant, log_context.key = request.tenant, request.principal.key
         LOG_CONTEXT.set(log_context)
         if self.tracing is not None:
             span = self.tracing.start_span(request, _LABEL, log_context)
