@@ -9,16 +9,25 @@ import pytest
 from tests.support.chromium import Browser, Page
 from tests.support.npm import install_packages
 from tests.support.server_process import ServerProcess, run_server
+from tests.tools.mcp.reference_server import run_reference_server
 
 pytestmark = pytest.mark.needs("chromium")
 
 HACKED = "window.hacked !== undefined || document.querySelector('main script, main iframe, main b + i') !== null"
 
 
+def press_button(page: Page, text: str) -> None:
+    """Press the first button with this text."""
+    find = f"[...document.querySelectorAll('button')].find((one) => one.textContent.trim() === {json.dumps(text)})"
+    page.wait_for(find)
+    page.evaluate(f"{find}.click()")
+
+
 @pytest.mark.shows("H7.10")
-def test_the_log_lists_responses_and_filters_them(page: Page, server: ServerProcess) -> None:
-    response_id = json.loads(server.post({"model": "<b>odd</b>", "input": "hi"})[1])["id"]
+def test_the_log_follows_responses_and_filters_them(page: Page, server: ServerProcess) -> None:
     page.open(f"{server.url}/ui/log")
+    page.wait_for_text("live")
+    response_id = json.loads(server.post({"model": "<b>odd</b>", "input": "hi"})[1])["id"]
     page.wait_for_text(response_id)
     page.fill("[name=model]", "<b>odd</b>")
     page.wait_for("location.search === '?model=%3Cb%3Eodd%3C%2Fb%3E'")
@@ -32,7 +41,71 @@ def test_the_server_view_shows_models_tools_and_figures(page: Page) -> None:
     page.click("a[href='/ui/server']")
     page.wait_for_text("code_interpreter")
     page.wait_for_text("requests_total")
+    page.wait_for("document.querySelectorAll('.charts polyline').length === 5")
     assert "context 32768" in page.text()
+
+
+@pytest.mark.needs("node")
+@pytest.mark.shows("H7.11")
+def test_calls_are_approved_and_denied_in_the_inbox(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+    with run_reference_server("streamableHttp", tmp_path) as url:
+        tool = {"type": "mcp", "server_url": url, "server_label": "everything", "require_approval": "always"}
+        for number in range(2):
+            server.post({"model": "fake", "input": f"call {number}", "tools": [tool]})
+        page.click("a[href='/ui/inbox']")
+        page.wait_for("document.querySelectorAll('.inbox .box').length === 2")
+        press_button(page, "Approve")
+        page.wait_for_text("The tool said:")
+        page.click("a[href='/ui/inbox']")
+        page.wait_for("document.querySelectorAll('.inbox .box').length === 1")
+        page.fill("[aria-label=Reason]", "not <b>today</b>")
+        press_button(page, "Deny")
+        page.wait_for_text("denied")
+        page.click("a[href='/ui/inbox']")
+        page.wait_for_text("Nothing waits.")
+
+
+@pytest.mark.shows("H7.11")
+def test_waiting_responses_get_outputs_and_are_cancelled_in_the_inbox(page: Page, server: ServerProcess) -> None:
+    tool = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+    body = {"model": "fake", "input": "weather?", "background": True, "wait_for_tool_outputs": True, "tools": [tool]}
+    waiting = json.loads(server.post(body)[1])["id"]
+    running = json.loads(server.post({"model": "fake", "input": "endless", "background": True})[1])["id"]
+    page.click("a[href='/ui/inbox']")
+    page.wait_for("document.querySelector('[aria-label=Output]')")
+    assert "<b>Oslo</b>" in page.text()
+    page.fill("[aria-label=Output]", "rain")
+    press_button(page, "Send")
+    page.wait_for("!document.querySelector('[aria-label=Output]')")
+    page.wait_for_text(running)
+    press_button(page, "Cancel")
+    page.wait_for_text("Nothing waits.")
+    assert json.loads(server.get(f"/v1/responses/{running}")[1])["status"] == "cancelled"
+    page.open(f"{server.url}/ui/talk/{waiting}")
+    page.wait_for_text("Take an umbrella.")
+
+
+@pytest.mark.shows("H7.12")
+def test_keys_are_created_and_revoked(browser: Browser, tmp_path: Path) -> None:
+    flags = ["--engine", "fake", "--api-key", "sk-admin", "--store", str(tmp_path / "store.db")]
+    with run_server(*flags) as server, browser.new_page() as page:
+        page.open(f"{server.url}/ui/keys")
+        page.fill("#key", "sk-admin")
+        page.click("form.key button")
+        page.fill("[name=tenant]", "team")
+        page.fill("[name=name]", "<i>mine</i>")
+        press_button(page, "Create a key")
+        page.wait_for("document.querySelector('.keys .notice code')")
+        secret = page.evaluate("document.querySelector('.keys .notice code').textContent")
+        header = {"authorization": f"Bearer {secret}"}
+        assert server.send("GET", "/v1/models", headers=header)[0] == 200
+        assert server.send("GET", "/metrics", headers=header)[0] == 403
+        page.evaluate("window.confirm = () => true")
+        press_button(page, "Revoke")
+        page.wait_for_text("revoked")
+        assert "<i>mine</i>" in page.text()
+        assert server.send("GET", "/v1/models", headers=header)[0] == 401
+        page.check(server.url, allowed=["401"])
 
 
 @pytest.mark.shows("H7.2")
@@ -125,6 +198,9 @@ def visit_views(page: Page) -> Iterator[str]:
     )
     page.wait_for_text("byte for byte")
     yield "/ui/wire"
+    page.click("a[href='/ui/inbox']")
+    page.wait_for("document.querySelector('.inbox')")
+    yield "/ui/inbox"
     page.click("a[href='/ui/log']")
     page.wait_for("document.querySelector('tbody tr')")
     yield "/ui/log"

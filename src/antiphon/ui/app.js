@@ -4,6 +4,8 @@ import { html, nothing, render } from './vendor/lit-html.js';
 import { effect } from './vendor/signals-core.js';
 import { apiKey, needsKey, setKey } from './api.js';
 import { loadCapabilities, navigate, notice, route } from './store.js';
+import { inboxView } from './views/inbox.js';
+import { keysView } from './views/keys.js';
 import { logView } from './views/log.js';
 import { serverView } from './views/server.js';
 import { talkView } from './views/talk.js';
@@ -13,8 +15,10 @@ import { wireView } from './views/wire.js';
 const VIEWS = {
   talk: ['Talk', talkView],
   wire: ['Wire', wireView],
+  inbox: ['Inbox', inboxView],
   log: ['Log', logView],
   server: ['Server', serverView],
+  keys: ['Keys', keysView],
 };
 
 function page() {

@@ -20,8 +20,6 @@ export const capabilities = signal(null);
 export const notice = signal('');
 /** @type {import('./vendor/signals-core.js').Signal<Turn[]>} */
 export const turns = signal([]);
-/** The latest Responses of the log, newest first. @type {import('./vendor/signals-core.js').Signal<any[]>} */
-export const log = signal([]);
 export const models = computed(() => [
   ...(capabilities.value?.data ?? []).filter((/** @type {any} */ one) => one.does.includes('generate')),
 ]);
@@ -104,11 +102,6 @@ addEventListener('popstate', () => { route.value = readLocation(); });
 /** Load what the server can do. */
 export async function loadCapabilities() {
   await attempt(async () => { capabilities.value = await getJson('/v1/capabilities'); });
-}
-
-/** Load the log. A feed of the server, where there is one, calls this for each response that begins or ends. */
-export async function loadLog() {
-  await attempt(async () => { log.value = (await getJson('/v1/responses?limit=100')).data; });
 }
 
 /** Run a task and show its error. @param {() => Promise<unknown>} task */

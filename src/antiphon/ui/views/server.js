@@ -8,24 +8,49 @@ import { capabilities, loadCapabilities, route } from '../store.js';
 /** @typedef {import('../fold.js').Json} Json */
 
 const REFRESH = 5000; // milliseconds
-const state = signal({ ready: '', version: '', metrics: '', denied: '' });
+const CHARTS = { running: 'running', waiting: 'waiting', responses: 'ended', output_tokens: 'tokens out', memory_bytes: 'memory' };
+/** @type {import('../vendor/signals-core.js').Signal<{ready: string, version: string, metrics: string, denied: string, status: Json | null}>} */
+const state = signal({ ready: '', version: '', metrics: '', denied: '', status: null });
 const filter = signal('');
 let timer = 0;
 
 export function serverView() {
   watch();
-  const { ready, version, metrics, denied } = state.value;
+  const { ready, version, metrics, denied, status } = state.value;
   const models = capabilities.value?.data ?? [], tools = capabilities.value?.tools ?? [], failing = capabilities.value?.failing ?? [];
   return html`<section class="server" aria-label="Server">
     <div class="row bar"><span class="chip ${ready === 'ready' ? 'state-completed' : 'state-failed'}">${ready || '…'}</span>
       <span class="muted">Antiphon ${version}</span><span class="grow"></span><a href="/docs">API documentation</a></div>
     ${failing.map((/** @type {Json} */ one) => html`<p class="error" role="alert">${one.model}: ${one.error}</p>`)}
+    ${status ? renderStatus(status) : nothing}
     <h2>Models</h2>${models.map(renderModel)}
     <h2>Tools</h2>
     <div class="scroll" tabindex="0"><table><tbody>${tools.map((/** @type {Json} */ tool) => html`<tr><td>${tool.type}</td>
       <td>${tool.ready ? 'configured' : tool.missing}${tool.servers ? ` · ${tool.servers.join(', ')}` : ''}</td></tr>`)}</tbody></table></div>
     <h2>Figures</h2>
     ${denied ? html`<p class="muted">${denied}</p>` : figures(metrics)}</section>`;
+}
+
+/** @param {Json} status */
+function renderStatus({ running, waiting, shedding, store, queues, samples, sample_seconds: seconds }) {
+  return html`<p>${running} running · ${waiting} waiting · store ${store.kind}: ${format(store.responses)} responses, ${megabytes(store.bytes)}${store.healthy ? '' : ' · it does not respond'}</p>
+    ${shedding.stage === 'none' ? nothing : html`<p class="error" role="alert">New work is rejected (${shedding.stage}): ${shedding.reason}</p>`}
+    <div class="charts">${Object.entries(CHARTS).map(([name, title]) => chart(title, samples.map((/** @type {Json} */ one) => one[name] ?? 0), name === 'memory_bytes'))}</div>
+    <p class="muted">The last hour, a sample every ${seconds} seconds.</p>
+    ${queues.map((/** @type {Json} */ one) => html`<p class="muted">${one.model}: ${one.running} of ${one.slots} slots</p>`)}`;
+}
+
+/** @param {string} title @param {number[]} values @param {boolean} isBytes */
+function chart(title, values, isBytes) {
+  const top = Math.max(1, ...values), step = 200 / Math.max(1, values.length - 1), last = values[values.length - 1];
+  const points = values.map((value, index) => `${(index * step).toFixed(1)},${(39 - (38 * value) / top).toFixed(1)}`).join(' ');
+  return html`<figure><figcaption>${title} <b>${last === undefined ? '–' : isBytes ? megabytes(last) : format(last)}</b></figcaption>
+    <svg viewBox="0 0 200 40" preserveAspectRatio="none" role="img" aria-label=${`${title} in the last hour`}><polyline points=${points}></polyline></svg></figure>`;
+}
+
+/** @param {number} bytes */
+function megabytes(bytes) {
+  return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
 /** @param {Json} model */
@@ -83,11 +108,12 @@ function watch() {
 
 async function load() {
   loadCapabilities();
-  const [ready, version, metrics] = await Promise.all([
+  const [ready, version, metrics, status] = await Promise.all([
     getJson('/ready').then((reply) => reply.sheds ?? reply.status, String),
     getJson('/version').then((reply) => reply.version, String),
     getText('/metrics').catch((error) => error),
+    state.value.denied ? null : getJson('/v1/antiphon/server').catch(() => null),
   ]);
   const isText = typeof metrics === 'string';
-  state.value = { ready, version, metrics: isText ? metrics : '', denied: isText ? '' : metrics instanceof ApiError ? metrics.message : String(metrics) };
+  state.value = { ready, version, metrics: isText ? metrics : '', denied: isText ? '' : metrics instanceof ApiError ? metrics.message : String(metrics), status };
 }

@@ -1,0 +1,102 @@
+/** Inbox: what waits for a person: approvals, outputs of client tools, and the background queue. */
+
+import { html, nothing } from '../vendor/lit-html.js';
+import { signal } from '../vendor/signals-core.js';
+import { getJson, send } from '../api.js';
+import { activity, followFeed } from '../feed.js';
+import { pretty } from '../items.js';
+import { attempt, makeRecording, navigate } from '../store.js';
+
+/** @typedef {import('../fold.js').Json} Json */
+
+const QUEUE = '/v1/antiphon/responses?background=true&status=queued&status=in_progress&limit=100';
+/** Fields of a response that the next one needs to be able to run what was approved. */
+const KEPT_FIELDS = ['model', 'tools', 'instructions', 'reasoning', 'text', 'max_output_tokens'];
+/** @type {import('../vendor/signals-core.js').Signal<{approvals: Json[], waiting: Json[], queue: Json[]}>} */
+const inbox = signal({ approvals: [], waiting: [], queue: [] });
+/** Reasons and outputs that the user has entered. @type {import('../vendor/signals-core.js').Signal<Record<string, string>>} */
+const texts = signal({});
+let seen = -1;
+
+export function inboxView() {
+  followFeed();
+  if (seen !== activity.value) {
+    seen = activity.value;
+    queueMicrotask(() => attempt(load));
+  }
+  const { approvals, waiting, queue } = inbox.value;
+  const isEmpty = !approvals.length && !waiting.length && !queue.length;
+  return html`<section class="inbox" aria-label="Inbox">
+    ${isEmpty ? html`<p class="empty">Nothing waits.</p>` : nothing}
+    ${approvals.length ? html`<h2>Calls to approve</h2>${approvals.map(renderApproval)}` : nothing}
+    ${waiting.length ? html`<h2>Outputs that responses wait for</h2>${waiting.map(renderWaiting)}` : nothing}
+    ${queue.length ? html`<h2>In the background</h2>${queue.map(renderQueued)}` : nothing}</section>`;
+}
+
+/** @param {Json} approval */
+function renderApproval(approval) {
+  const { item } = approval;
+  return html`<div class="item box"><div class="row"><b>${item.server_label}</b> <b>${item.name}</b>${origin(approval, approval.response_id)}</div>
+    <pre tabindex="0">${pretty(item.arguments)}</pre>
+    <div class="row"><input class="grow" aria-label="Reason" placeholder="Reason, if you deny it" .value=${texts.value[approval.id] ?? ''} @input=${enter(approval.id)}>
+      <button class="primary" @click=${() => decide(approval, true)}>Approve</button>
+      <button class="stop" @click=${() => decide(approval, false)}>Deny</button></div></div>`;
+}
+
+/** @param {Json} response */
+function renderWaiting(response) {
+  return html`<div class="item box"><div class="row">${origin(response, response.id)}</div>${response.calls.map((/** @type {Json} */ call) => html`
+    <p><b>${call.item?.name ?? call.call_id}</b></p>${call.item ? html`<pre tabindex="0">${pretty(call.item.arguments ?? call.item.input)}</pre>` : nothing}
+    <div class="row"><textarea rows="2" class="code grow" aria-label="Output" .value=${texts.value[call.call_id] ?? ''} @input=${enter(call.call_id)}></textarea>
+      <button class="primary" @click=${() => submit(response.id, call.call_id)}>Send</button></div>`)}</div>`;
+}
+
+/** @param {Json} response */
+function renderQueued(response) {
+  return html`<div class="item box"><div class="row"><span class="chip">${response.status.replace('_', ' ')}</span>${origin(response, response.id)}
+    <button class="stop" @click=${() => act(`/v1/responses/${response.id}/cancel`)}>Cancel</button></div></div>`;
+}
+
+/** @param {Json} entry @param {string} id */
+function origin(entry, id) {
+  return html`<span class="muted">${entry.model} · ${new Date(entry.created_at * 1000).toLocaleTimeString()}</span>
+    <a href="/ui/talk/${id}" data-nav>${id}</a><span class="grow"></span>`;
+}
+
+async function load() {
+  const [approvals, waiting, queue] = await Promise.all(
+    ['/v1/antiphon/approvals', '/v1/antiphon/tool_calls', QUEUE].map((path) => getJson(path)));
+  inbox.value = { approvals: approvals.data, waiting: waiting.data, queue: queue.data };
+}
+
+/** Answer a request for approval with a new response, which continues the one that asked. @param {Json} approval @param {boolean} approve */
+function decide(approval, approve) {
+  return attempt(async () => {
+    const response = await getJson(`/v1/responses/${approval.response_id}`);
+    const kept = Object.fromEntries(KEPT_FIELDS.filter((name) => response[name] !== null).map((name) => [name, response[name]]));
+    const reason = texts.value[approval.id];
+    const input = { type: 'mcp_approval_response', approval_request_id: approval.id, approve, ...(reason ? { reason } : {}) };
+    const recording = makeRecording();
+    await recording.create({ ...kept, previous_response_id: approval.response_id, input: [input], background: true });
+    if (recording.id) navigate(`/ui/talk/${recording.id}`);
+    else throw new Error(recording.error);
+  });
+}
+
+/** @param {string} id @param {string} callId */
+function submit(id, callId) {
+  return act(`/v1/responses/${id}/tool_outputs`, { tool_call_id: callId, output: texts.value[callId] ?? '' });
+}
+
+/** @param {string} path @param {unknown} [body] */
+function act(path, body) {
+  return attempt(async () => {
+    await send(path, { method: 'POST', body });
+    await load();
+  });
+}
+
+/** @param {string} id */
+function enter(id) {
+  return (/** @type {any} */ event) => { texts.value = { ...texts.value, [id]: event.target.value }; };
+}
