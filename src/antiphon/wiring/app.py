@@ -88,7 +88,8 @@ def build_app(
     system = SystemEndpoints(
         components.models, metrics, authenticator, version("antiphon"), components.probe, components.images
     )
-    routes = [*_api_routes(config, components, delivery, authenticator), *collect_routes(system)]
+    operating = _operating_routes(config, components, delivery, authenticator)
+    routes = [*_api_routes(config, components, delivery), *operating, *collect_routes(system)]
     example_model = next((model.id for model in components.models.models()), "MODEL")
     docs = DocsEndpoint(routes, version("antiphon"), config.limits, example_model)
     routes += collect_routes(docs, *([websockets] if config.server.websocket == "on" else []))
@@ -116,9 +117,7 @@ def create_app(**values: Any) -> App:
     return build_app(config, build_pool(config))
 
 
-def _api_routes(
-    config: Config, components: ServerComponents, delivery: Delivery, authenticator: Authenticator
-) -> list[Route]:
+def _api_routes(config: Config, components: ServerComponents, delivery: Delivery) -> list[Route]:
     store_enabled = not config.storage.disable_store
     stored = StoredResponses(
         components.store,
@@ -153,23 +152,6 @@ def _api_routes(
             replace(limits, body_bytes=min(limits.body_bytes, config.tools.max_tool_output_bytes)),
             delivery,
         ),
-        ActivityEndpoint(
-            ResponseLog(components.store, store_enabled),
-            components.activity_feed,
-            Inbox(components.store, components.live, store_enabled),
-            delivery,
-            authenticator.recheck,
-        ),
-        AdministrationEndpoint(
-            KeyAdministration(
-                components.store,
-                components.api_keys,
-                components.rate_limits,
-                store_enabled and components.store.name != "memory",
-            ),
-            components.monitor,
-            limits,
-        ),
         ConversationsEndpoint(conversations, limits),
         FilesEndpoint(components.files, limits),
         VectorStoresEndpoint(components.vector_stores, limits),
@@ -179,3 +161,25 @@ def _api_routes(
         CapabilitiesEndpoint(components.models, components.toolkit, components.request_policy.compat),
     )
     return [*routes, *engine_tasks.passthrough_routes()]
+
+
+def _operating_routes(
+    config: Config, components: ServerComponents, delivery: Delivery, authenticator: Authenticator
+) -> list[Route]:
+    """Return the routes below /v1/antiphon: what the server does, and its keys."""
+    store, store_enabled = components.store, not config.storage.disable_store
+    keys_enabled = store_enabled and store.name != "memory"
+    return collect_routes(
+        ActivityEndpoint(
+            ResponseLog(store, store_enabled),
+            components.activity_feed,
+            Inbox(store, components.live, store_enabled),
+            delivery,
+            authenticator.recheck,
+        ),
+        AdministrationEndpoint(
+            KeyAdministration(store, components.api_keys, components.rate_limits, keys_enabled),
+            components.monitor,
+            config.limits,
+        ),
+    )
