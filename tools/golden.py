@@ -97,6 +97,11 @@ class RecordingAddress(Struct):
                 raise TypeError("only addresses without TLS can be recorded")
 
 
+_NO_ROUTE = (
+    'HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 22\r\n\r\n{"detail":"Not Found"}'
+)
+
+
 class _ReplayTransport(asyncio.Transport):
     """A transport that answers from a recording, in pieces that are split at random positions."""
 
@@ -110,13 +115,24 @@ class _ReplayTransport(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         line, body = parse_request(data)
-        found = next((one for one in self._exchanges if one.request == line and _is_same_body(one.body, body)), None)
-        if found is None:
-            raise LookupError(f"there is no recording of {line} with {body[:2000]}")
-        response = found.answer.encode()
+        response = self._find_answer(line, body).encode()
         positions = sorted(self._rng.choices(range(len(response) + 1), k=self._rng.randint(0, 30)))
         self._pieces = [response[begin:end] for begin, end in pairwise([0, *positions, len(response)]) if begin < end]
         self._schedule_next()
+
+    def _find_answer(self, line: str, body: str) -> str:
+        """Return the recorded answer. Probes of audio are newer than the recordings, and are answered like others: the
+        recorded servers have no speech, and their models reject audio as they reject images.
+        """
+        if line.endswith("/audio/speech"):
+            return _NO_ROUTE
+        same_line = [one for one in self._exchanges if one.request == line]
+        found = next((one for one in same_line if _is_same_body(one.body, body)), None)
+        if found is None and '"input_audio"' in body:
+            found = next((one for one in same_line if '"image_url"' in one.body), None)
+        if found is None:
+            raise LookupError(f"there is no recording of {line} with {body[:2000]}")
+        return found.answer
 
     def _schedule_next(self) -> None:
         asyncio.get_running_loop().call_soon(self._deliver_piece)

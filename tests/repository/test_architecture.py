@@ -46,7 +46,7 @@ LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 # The same within a package that has sub-packages: modules and sub-packages, from the outside inwards. Members of one
 # row may import each other as long as no cycle results.
 SUBLAYERS: dict[str, list[set[str]]] = {
-    "transport": [{"endpoints", "websocket"}, {"process"}, {"streaming"}, {"middleware"}, {"http"}],
+    "transport": [{"endpoints", "operating", "websocket"}, {"process"}, {"streaming"}, {"middleware"}, {"http"}],
     "service": [
         {"operations"},
         {"containers", "skills", "vector_stores"},

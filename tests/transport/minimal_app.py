@@ -19,11 +19,11 @@ from antiphon.limits import Limits
 from antiphon.observe import Metrics, set_up_logging
 from antiphon.service.model_io.models import Models
 from antiphon.transport.endpoints.openapi import DocsEndpoint
-from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.http.request import Request
 from antiphon.transport.middleware.app import App
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.routing import Route, Router, collect_routes
+from antiphon.transport.operating.system import SystemEndpoints
 from antiphon.transport.process.server import serve
 
 

@@ -17,7 +17,7 @@ from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS
 from antiphon.core.prompt import Chunk
 from antiphon.engines.fake import FakeEngine
 from antiphon.protocol.types.events import Event
-from antiphon.transport.endpoints.page import FOLDER
+from antiphon.transport.operating.page import FOLDER
 from antiphon.wiring import build_app
 from tests.core.emitter.streams import ANY_ENDING, ENDINGS, any_deltas, emit_stream, encode_sse
 from tests.core.emitter.tool_item_examples import CLIENT_ITEMS, SERVER_ITEMS, get_start

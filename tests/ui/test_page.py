@@ -1,4 +1,4 @@
-"""The page as files: where and how it is served, and what is in it. Covers `transport/endpoints/page.py`."""
+"""The page as files: where and how it is served, and what is in it. Covers `transport/operating/page.py`."""
 
 import re
 import subprocess
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from antiphon.config import Config
-from antiphon.transport.endpoints.page import FOLDER, load_files
 from antiphon.transport.middleware.app import App
+from antiphon.transport.operating.page import FOLDER, load_files
 from antiphon.wiring import build_app
 from tests.support.asgi_client import Header, call
 from tests.support.engines import build_engine

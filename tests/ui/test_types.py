@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.transport.endpoints.page import FOLDER
+from antiphon.transport.operating.page import FOLDER
 from tests.support.npm import install_packages, run_node
 
 pytestmark = pytest.mark.needs("node")

@@ -23,9 +23,6 @@ from antiphon.service.persistence.stored_responses import IncludeView, StoredRes
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.registry import make_live_log, make_store
 from antiphon.stores.sql.store import Store
-from antiphon.transport.endpoints.activity import ActivityEndpoint
-from antiphon.transport.endpoints.administration import AdministrationEndpoint
-from antiphon.transport.endpoints.capabilities import CapabilitiesEndpoint
 from antiphon.transport.endpoints.chat import CompletionsEndpoint
 from antiphon.transport.endpoints.containers import ContainersEndpoint
 from antiphon.transport.endpoints.conversations import ConversationsEndpoint
@@ -34,11 +31,9 @@ from antiphon.transport.endpoints.files import FilesEndpoint
 from antiphon.transport.endpoints.images import ImagesEndpoint
 from antiphon.transport.endpoints.moderations import ModerationsEndpoint
 from antiphon.transport.endpoints.openapi import DocsEndpoint
-from antiphon.transport.endpoints.page import PageEndpoint
 from antiphon.transport.endpoints.responses import ResponsesEndpoint
 from antiphon.transport.endpoints.skills import SkillsEndpoint
 from antiphon.transport.endpoints.stored_responses import StoredResponsesEndpoint
-from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.endpoints.vector_store_files import StoreFilesEndpoint
 from antiphon.transport.endpoints.vector_stores import VectorStoresEndpoint
 from antiphon.transport.middleware.app import App
@@ -47,6 +42,11 @@ from antiphon.transport.middleware.rate_limiting import RateLimitingMiddleware
 from antiphon.transport.middleware.request_tracing import RequestTracing
 from antiphon.transport.middleware.routing import Route, Router, collect_routes
 from antiphon.transport.middleware.standard_headers import StandardHeaders
+from antiphon.transport.operating.activity import ActivityEndpoint
+from antiphon.transport.operating.administration import AdministrationEndpoint
+from antiphon.transport.operating.capabilities import CapabilitiesEndpoint
+from antiphon.transport.operating.page import PageEndpoint
+from antiphon.transport.operating.system import SystemEndpoints
 from antiphon.transport.process.supervisor import WorkerContext
 from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import legacy_format_from_config

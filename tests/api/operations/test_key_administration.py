@@ -1,7 +1,7 @@
 """Tests /v1/antiphon/keys: keys are created, listed and revoked by operators, and their secrets are shown once.
 
 Covers `protocol/bodies/keys.py`, `protocol/types/operations/keys.py`, `service/operations/key_administration.py` and
-`transport/endpoints/administration.py`.
+`transport/operating/administration.py`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Tests /v1/antiphon/responses: a tenant's responses without their contents.
 
-Covers `protocol/types/operations/activity.py`, `transport/endpoints/activity.py`,
+Covers `protocol/types/operations/activity.py`, `transport/operating/activity.py`,
 `service/operations/response_log.py` and `service/persistence/response_summary.py`.
 """
 

@@ -59,14 +59,13 @@ class MutatingStub(EngineStub):
         self._rng = random.Random(number)
 
     async def _respond(self, path: str, body: bytes, writer: Any) -> None:
-        if b'"stream":true' in body:
-            try:
-                await super()._respond(path, body, writer)
-            except AntiphonError:  # from the stub's fake engine: the server may forward a mutated value to it
-                raise ConnectionResetError
+        is_stream, buffer = b'"stream":true' in body, BufferWriter()
+        try:
+            await super()._respond(path, body, writer if is_stream else buffer)  # type: ignore[arg-type]  # only `write` is used
+        except AntiphonError:  # from the stub's fake engine: the server may forward a mutated value to it
+            raise ConnectionResetError
+        if is_stream:
             return
-        buffer = BufferWriter()
-        await super()._respond(path, body, buffer)  # type: ignore[arg-type]  # only `write` is used
         mutate = self._rng.choice(
             (
                 _replace_body,

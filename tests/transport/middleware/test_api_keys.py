@@ -13,7 +13,7 @@ from antiphon.service.access.api_keys import issue
 from antiphon.stores.base import ApiKey
 from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
-from antiphon.transport.middleware.auth import PUBLIC
+from antiphon.transport.middleware.auth import PAGE, PUBLIC
 from antiphon.wiring import ServerLifecycle
 from tests.api.app import ApiServer, run_api
 from tests.stores.rows import TTL, Clock
@@ -167,7 +167,7 @@ async def test_the_routes_without_a_scope_are_the_public_ones() -> None:
             for route in methods.values()
             if route.needs is None
         }
-    assert routes == PUBLIC
+    assert routes == PUBLIC | PAGE
 
 
 async def test_a_websocket_with_a_revoked_key_is_closed_at_the_next_message() -> None:

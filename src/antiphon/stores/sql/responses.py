@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.core.image_generation import find_image_keys
+from antiphon.core.image_generation import IMAGE_MARK
 from antiphon.errors import Busy, UnknownConversation, UnknownPrevious
 from antiphon.stores.base import (
     ChainLink,
@@ -147,7 +147,7 @@ def prepare_begin(
     operation = partial(begin, tenant, new, claim, key, max_background, now)
     if key is not None or max_background is not None or new.previous is not None or new.conversation is not None:
         return operation
-    if find_image_keys(new.request):
+    if IMAGE_MARK in new.request:
         return operation
     return RowInsert(tenant, _size(new), _running_values(tenant, new, claim), operation)
 
@@ -180,7 +180,7 @@ def start(tenant: str, response_id: str, fence: int) -> Operation[None]:
 def prepare_finish(tenant: str, end: ResponseEnd, now: float) -> Callable[[], Operation[None]]:
     """Return a RowInsert if a new row is written that depends on nothing else; otherwise the plain operation."""
     operation, new = partial(finish, tenant, end, now), end.new
-    if new is None or new.previous is not None or end.items or end.images or find_image_keys(new.request):
+    if new is None or new.previous is not None or end.items or end.images or IMAGE_MARK in new.request:
         return operation
     size, values = _ended_values(tenant, end, new)
     return RowInsert(tenant, size, values, operation)

@@ -7,9 +7,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from antiphon.config import Config
 from antiphon.engines.base import EngineStatus
 from antiphon.service.persistence.store_maintenance import StoreProbe
-from antiphon.transport.endpoints.system import SystemEndpoints
 from antiphon.transport.middleware.app import App
 from antiphon.transport.middleware.routing import Router, collect_routes
+from antiphon.transport.operating.system import SystemEndpoints
 from tests.support.asgi_client import call
 from tests.transport.minimal_app import MinimalApp
 

@@ -1,0 +1,1 @@
+"""Endpoints about the server itself: its health, activity, keys and page."""
