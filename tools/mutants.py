@@ -7,8 +7,9 @@ call left out. Changes that no test could notice are not made: to log calls, ann
 The sample is drawn by a seed, and property tests take the examples of CI, so a run can be repeated. The folders of
 tests that use an area first run on the unchanged source, for two reasons: a test that always fails would notice every
 mutant, and the lines that each folder executes are recorded. A mutant then runs the tests that mirror its file, and
-those of the folders that execute its lines, until a test fails twice; a run that hangs or crashes has noticed it too. A
-mutant whose lines are not executed by any of these tests survives.
+those of the folders that execute its lines, until a test fails twice and passes on the unchanged source: a test that
+fails on a busy machine is no notice. A run that hangs or crashes has noticed the mutant too. A mutant whose lines are
+not executed by any of these tests survives.
 """
 
 import argparse
@@ -209,24 +210,31 @@ class Sources:
             shutil.copytree(self._original, source)
             # The compiled file is ignored, since the time of its source is another one.
             (source / "antiphon" / mutant.path).write_bytes(mutant.source)
-            failures = (_find_steady_failure(group, _make_environment(source), seconds) for group in groups)
+            failures = (self._find_steady_failure(group, _make_environment(source), seconds) for group in groups)
             return next(filter(None, failures), None)
+
+    def _find_steady_failure(self, group: str, environment: dict[str, str], seconds: float) -> str | None:
+        """Return a test of a group that fails twice, and passes on the unchanged source.
+
+        Other tests that fail are left out, at most three of them.
+        """
+        unsteady: list[str] = []
+        for _ in range(3):
+            failure = _find_failure([group, *(f"--deselect={name}" for name in unsteady)], environment, seconds)
+            if failure is None or "::" not in failure or self._is_caused(failure, environment, seconds):
+                return failure
+            unsteady.append(failure)
+        return None
+
+    def _is_caused(self, failure: str, environment: dict[str, str], seconds: float) -> bool:
+        """Return whether the change of the source is why a test fails."""
+        fails_again = _find_failure([failure], environment, seconds) is not None
+        return fails_again and _find_failure([failure], _make_environment(self._original), seconds) is None
 
 
 def _make_environment(source: Path) -> dict[str, str]:
     """Return the environment of tests; CI pins the examples of property tests."""
     return {**os.environ, "PYTHONPATH": f"{source}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1", "CI": "1"}
-
-
-def _find_steady_failure(group: str, environment: dict[str, str], seconds: float) -> str | None:
-    """Return a test of a group that fails twice. Tests that fail once only are left out, at most three of them."""
-    unsteady: list[str] = []
-    for _ in range(3):
-        failure = _find_failure([group, *(f"--deselect={name}" for name in unsteady)], environment, seconds)
-        if failure is None or "::" not in failure or _find_failure([failure], environment, seconds):
-            return failure
-        unsteady.append(failure)
-    return None
 
 
 def _find_failure(arguments: list[str], environment: dict[str, str], seconds: float) -> str | None:

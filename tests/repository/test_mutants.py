@@ -13,7 +13,6 @@ from tools.mutants import (
     Mutant,
     Sources,
     _find_failure,
-    _find_steady_failure,
     _make_environment,
     draw_mutants,
     list_mutants,
@@ -106,15 +105,19 @@ def test_wrong_once():
     ("text", "found"),
     [
         (TESTS, None),
-        ("def test_wrong(): assert False", "::test_wrong"),
+        ("import os\n\ndef test_wrong(): assert 'MUTANT' not in os.environ", "::test_wrong"),
+        ("def test_always_wrong(): assert False", None),
         ("import none_such", "exit code 2"),
         ("", None),
     ],
 )
-def test_only_a_test_that_fails_twice_notices_a_mutant(text: str, found: str | None, tmp_path: Path) -> None:
+def test_a_test_that_fails_twice_and_passes_without_the_mutant_notices_it(
+    text: str, found: str | None, tmp_path: Path
+) -> None:
     (tmp_path / "test_one.py").write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:schemathesis -p no:valkey")  # seconds to import
-    failure = _find_steady_failure(str(tmp_path), _make_environment(PACKAGE.parent), 60)
+    environment = _make_environment(PACKAGE.parent) | {"MUTANT": "1"}
+    failure = Sources(tmp_path / "copy")._find_steady_failure(str(tmp_path), environment, 60)
     assert failure is None if found is None else failure is not None and failure.endswith(found)
 
 
