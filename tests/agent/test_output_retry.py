@@ -9,6 +9,7 @@ import pytest
 
 from antiphon.admission import Admission
 from antiphon.agent.engine_stream import ModelCall
+from antiphon.agent.output_gate import Emitted, OutputGate
 from antiphon.agent.output_rules import OutputFormat, OutputRules, RenderRetry, RetryPolicy, Violation
 from antiphon.agent.run import Run
 from antiphon.agent.timeouts import Timeouts
@@ -215,3 +216,12 @@ async def test_text_beside_a_call_stays_only_if_it_has_the_required_format(text:
     messages = [item for item in run.response.output if isinstance(item, Message)]
     texts = [part.text for message in messages for part in message.content if isinstance(part, OutputText)]
     assert (run.response.status, texts) == ("completed", shown)
+
+
+def test_text_before_the_required_call_is_held_and_text_after_it_passes_at_once() -> None:
+    gate = OutputGate(REQUIRED_CALL, Emitted())
+    before, after = Text("Let me see."), Text("Done.")
+    assert gate.feed([before]) == []
+    assert gate.feed(call_tool("f")) == [before, *call_tool("f")]
+    assert gate.feed([after]) == [after]
+    assert gate.try_pass([after])
