@@ -11,6 +11,12 @@ from antiphon.stores.sqlite import SqliteStore
 from tests.stores.rows import TTL, Clock
 
 pytestmark = pytest.mark.anyio
+RESPONSE = """
+INSERT INTO responses (tenant, id, status, background, hidden, created, ended, fence, attempts, bytes, request,
+    response, tape)
+VALUES ('t', 'resp_1', 'completed', 0, 0, 1, 2, 1, 1, 19, CAST('request' AS BLOB), CAST('response' AS BLOB),
+    CAST('tape' AS BLOB))
+"""
 
 
 @pytest.mark.parametrize("applied", range(1, len(load_migrations("sqlite"))))
@@ -22,6 +28,7 @@ async def test_a_store_of_any_earlier_version_is_migrated(applied: int, tmp_path
             earlier.execute(migration.text)
             earlier.execute("INSERT INTO migrations VALUES (?, ?)", (migration.number, migration.name))
         earlier.execute("INSERT INTO conversations VALUES ('t', 'conv_1', 1, 1, NULL, 1, 0, 0, '{}')")
+        earlier.execute(RESPONSE)
     earlier.close()
     store = SqliteStore(path, TTL, Clock())
     assert (await store.schema()).pending == [migration.name for migration in load_migrations("sqlite")[applied:]]
@@ -29,6 +36,9 @@ async def test_a_store_of_any_earlier_version_is_migrated(applied: int, tmp_path
     try:
         assert (await store.schema()).pending == []
         assert await store.conversation("t", "conv_1") is not None
+        row = await store.get("t", "resp_1")
+        assert row is not None
+        assert (row.request, row.response, row.packed_log, row.waited) == (b"request", b"response", b"tape", False)
         assert await store.shared("key", b"value") == b"value"
     finally:
         await store.close()

@@ -5,6 +5,8 @@ from typing import Any
 
 from antiphon.stores.schema import Migration, load_migrations
 
+ORDER_OF_COLUMNS = "0014_response_columns"  # matters to SQLite only
+
 
 def _find_tables(migration: Migration) -> dict[str, list[str]]:
     found = re.findall(r"CREATE TABLE (\w+) \((.*?)\n\)", migration.text, re.DOTALL)
@@ -25,7 +27,20 @@ def test_both_dialects_have_the_same_migrations_tables_and_indexes() -> None:
     assert pairs
     for sqlite, postgres in pairs:
         assert (sqlite.number, sqlite.name) == (postgres.number, postgres.name)
+        if sqlite.name == ORDER_OF_COLUMNS:
+            continue
         assert _find_tables(sqlite) == _find_tables(postgres)
         assert _find_indexes(sqlite) == _find_indexes(postgres)
         assert {*_find_columns(sqlite)} <= {*_find_columns(postgres)}  # which has a generated one
         assert _find_tables(sqlite) or _find_indexes(sqlite) or _find_columns(sqlite), sqlite.name
+
+
+def test_the_new_order_of_columns_has_all_columns_with_the_large_ones_at_the_end() -> None:
+    before: list[str] = []
+    for migration in load_migrations("sqlite"):
+        if migration.name == ORDER_OF_COLUMNS:
+            [(_, columns)] = _find_tables(migration).items()
+            assert sorted(columns) == sorted(before)
+            assert columns[-3:] == ["request", "response", "tape"]
+        before += _find_tables(migration).get("responses", [])
+        before += [column for table, column in _find_columns(migration) if table == "responses"]
