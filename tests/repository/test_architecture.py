@@ -545,6 +545,12 @@ def test_few_modules_catch_every_exception() -> None:
     )  # a callback of the event loop cannot raise; engine_stream passes its error to the run
 
 
+def test_no_group_of_a_pattern_has_a_possessive_quantifier() -> None:
+    """Before Python 3.11.5, and so on Debian 12, such a group can match too little (python/cpython#106052)."""
+    patterns = [(module, match) for module in modules() for match in re.findall(r"\)[*+?}]\+[^,].*", module.source)]
+    assert [f"{module}: {match}" for module, match in patterns] == []
+
+
 def _catches_all(handler: ast.ExceptHandler) -> bool:
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return any(kind is None or getattr(kind, "id", "") in ("Exception", "BaseException") for kind in kinds)

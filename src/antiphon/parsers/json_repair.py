@@ -20,8 +20,8 @@ _CONTROLS: Final = {chr(code): json.dumps(chr(code))[1:-1] for code in range(32)
 # By quote: content that is valid as it is, except for control characters. Single quotes may be followed by \", which is
 # excluded because double quotes are escaped in the whole stretch.
 _VALID_CONTENT: Final = {
-    '"': re.compile(r'(?:[^"\\]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+'),
-    "'": re.compile(r"(?:[^'\\]++|\\(?:[\\/bfnrt]|u[0-9a-fA-F]{4}))*+"),
+    '"': re.compile(r'(?:[^"\\]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*'),
+    "'": re.compile(r"(?:[^'\\]++|\\(?:[\\/bfnrt]|u[0-9a-fA-F]{4}))*"),
 }
 _LENIENT_DECODER: Final = json.JSONDecoder(strict=False)
 

@@ -56,7 +56,8 @@ def build_compact_request(text: str) -> dict[str, Any]:
     return {"model": "fake", "input": [*build_request(text)["input"], {"role": "assistant", "content": "hello"}]}
 
 
-# Path, body and factor of the request's bytes: the text, the objects built from it, and half of it in the store's cache.
+# Path, body and factor of the request's bytes: the text, the objects built from it, and half of it in the cache of the
+# store.
 REQUESTS: dict[str, tuple[str, Callable[[str], dict[str, Any]], float]] = {
     "a response that is not stored": ("/v1/responses", lambda text: build_request(text, store=False), 3.6),
     "a stored response": ("/v1/responses", build_request, 3.8),

@@ -250,7 +250,7 @@ JSON_CONSTANTS: Final = PYTHON_CONSTANTS | {name: name for name in ("true", "fal
 NUMBER_STARTS: Final = frozenset("+-.0123456789")
 _MAX_NUMBER_LENGTH: Final = 400  # characters of a number that only Python accepts
 _NUMBER: Final = re.compile(JSON_NUMBER)
-_NUMBER_RUN: Final = re.compile(rf"(?:[ \t\r\n]*+{JSON_NUMBER}[ \t\r\n]*+,)++")
+_NUMBER_RUN: Final = re.compile(rf"(?:[ \t\r\n]*+{JSON_NUMBER}[ \t\r\n]*+,)+")
 
 _ESCAPES: Final = dict(zip("'\"ntrbfav0\n", ["'", '"', *"\n\t\r\b\f\a\v\0", ""], strict=True))
 _CODE: Final = re.compile(r"x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}")
@@ -262,7 +262,7 @@ def _make_body(quote: str) -> re.Pattern[str]:
     first = quote[0]
     codes = "|".join(rf"{kind}(?![^{first}]{{0,{digits - 1}}}\Z)" for kind, digits in (("x", 2), ("u", 4), ("U", 8)))
     inner_quote = rf"|{first}(?!{first}{first}|{first}?\Z)" if len(quote) > 1 else ""
-    return re.compile(rf"(?:[^\\{first}]++|\\(?:[^xuU]|{codes}){inner_quote})*+")
+    return re.compile(rf"(?:[^\\{first}]++|\\(?:[^xuU]|{codes}){inner_quote})*")
 
 
 _BODIES: Final = {quote: _make_body(quote) for quote in ('"""', "'''", '"', "'")}
