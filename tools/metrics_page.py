@@ -68,7 +68,7 @@ _DEFAULT_TITLE = "Requests and responses"
 
 def render_page() -> str:
     order = [*dict.fromkeys(_TITLES.values())]
-    found = sorted(_collect_series(), key=lambda series: order.index(_get_title(series)))
+    found = sorted(collect_series(), key=lambda series: order.index(_get_title(series)))
     lines = [_INTRODUCTION]
     for title, members in groupby(found, key=_get_title):
         lines += [f"## {title}", "", "| series | type | labels | workers | description |", "|---|---|---|---|---|"]
@@ -77,7 +77,7 @@ def render_page() -> str:
     return "\n".join(lines)
 
 
-def _collect_series() -> list[Family]:
+def collect_series() -> list[Family]:
     """Return the series of a server with every feature enabled."""
     config = Config.from_settings(
         engine="fake", store="memory", live="redis://127.0.0.1:1", access_log="-", otlp_endpoint="http://127.0.0.1:1",

