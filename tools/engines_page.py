@@ -53,6 +53,14 @@ Set the key of an engine with `--engine-key`, `ANTIPHON_ENGINE_KEY` or `engine_k
 rejected, because URLs end up in logs. The key is sent only to the engine that the URL names; redirects are not
 followed.
 
+`http://HOST:PORT` and `https://HOST:PORT`, with or without `/v1`, leave the kind of engine open: it is identified when the
+server starts, by the owner of the models that it lists, or by a path that only one kind of engine has, and the log says
+what was found. An engine that is not running yet has to be named.
+
+`--discover` uses the engines that run on this machine: it asks the ports 11434 (Ollama), 8000 (vLLM, OVMS), 30000
+(SGLang), 8080 (llama.cpp) and 1234 (LM Studio) of the loopback interface. Without any engine in the settings, the server
+uses its embedded model, and the log names the engines that it could use instead.
+
 With `--model`, only the named models of an engine are served; without it, all models that the engine lists.
 
 The built-in model, `smollm2-135m-instruct`, has defaults with which its answers end: `temperature` 0.4, `top_p` 0.9,

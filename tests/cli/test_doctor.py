@@ -32,7 +32,7 @@ from antiphon.stores.live import redis as redis_live
 from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment, run_antiphon
 from tests.support.paths import ROOT
 from tests.support.server_process import run_server
-from tests.support.services import Postgres, Redis
+from tests.support.services import Postgres, Redis, free_port
 from tests.tools.tool_server.local_tool_server import run_tool_server
 
 FAKE = ("--engine", "fake", "--port", "0")
@@ -385,3 +385,10 @@ def test_servers_that_never_answer_do_not_block_the_checks(tmp_path: Path) -> No
         flags = ("--store", f"postgresql://127.0.0.1:{port}/x", "--engine", f"vllm://127.0.0.1:{port}")
         code, findings = run_doctor(tmp_path, *flags, "--live", f"redis://127.0.0.1:{port}", "--port", "0")
     assert (code, get_failed_checks(findings)) == (1, {"store", "engines", "live log"})
+
+
+def test_an_engine_at_a_web_address_that_cannot_be_identified_fails(tmp_path: Path) -> None:
+    code, findings = run_doctor(tmp_path, "--engine", f"http://127.0.0.1:{free_port()}")
+    assert code == 1
+    [finding] = findings["engines"]
+    assert "cannot be identified" in finding["text"]

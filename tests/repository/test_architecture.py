@@ -70,6 +70,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "engines": [
         {"factory"},
+        {"discovery"},
         {"http"},
         {"llamacpp"},
         {"fake", "pool", "client"},

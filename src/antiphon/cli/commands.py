@@ -34,6 +34,7 @@ MODEL is a GGUF file or the name of a known model. Default: a small built-in mod
   antiphon serve ./model.gguf                 your own model
   antiphon serve big=./big.gguf --model small=./small.gguf
   antiphon serve --engine vllm://gpu-1:8000 --engine vllm://gpu-2:8000
+  antiphon serve --discover                   the engines that run on this machine
   antiphon serve --engine fake                no model, for tests and demos
   antiphon serve --host 0.0.0.0 --api-key "$KEY"
   antiphon serve --host 0.0.0.0               after `antiphon keys create`
@@ -102,10 +103,15 @@ def cli() -> None:
 def serve(config: Config) -> None:
     gc.disable()  # imports leave no garbage, and searching for it would take a tenth of the time to start
     from antiphon import wiring  # imported here: `antiphon chat` must not wait for the server's imports
+    from antiphon.engines.discovery import identify_engines
+    from antiphon.observe import set_up_logging
 
     gc.freeze()
     gc.enable()
-    wiring.serve(config, partial(print_banner, config), ProgressBar(), click.get_current_context().meta[RELOAD_KEY])
+    load_again = click.get_current_context().meta[RELOAD_KEY]
+    set_up_logging(config.observability.log_format, config.observability.log_level)
+    config = identify_engines(config)
+    wiring.serve(config, partial(print_banner, config), ProgressBar(), lambda: identify_engines(load_again()))
 
 
 @cli.command(cls=SettingsCommand, rows=[*settings_in_groups(CLIENT), *settings_by_name("api_key", "config")], help=CHAT)

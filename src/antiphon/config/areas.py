@@ -140,8 +140,14 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
     engine: Annotated[
         Name | tuple[Name, ...],
         "Inference engine: llamacpp (embedded), a server (NAME://HOST:PORT such as vllm://gpu-1:8000, NAME+https://"
-        " with TLS; see engines), or fake (no model, for tests). Several engines share the load.",
+        " with TLS; see engines), or fake (no model, for tests). http://HOST:PORT is identified at the start. Several"
+        " engines share the load.",
     ] = "llamacpp"
+    discover: Annotated[
+        bool,
+        "Use the engines that answer on their usual ports of this machine (Ollama, vLLM, OVMS, SGLang, llama.cpp, LM"
+        " Studio); the embedded engine if there is none.",
+    ] = False
     engine_key: Annotated[
         Name | tuple[Key, ...] | None,
         "API key of the engine, sent to it only; with several engines, HOST:PORT=KEY selects the engine.",

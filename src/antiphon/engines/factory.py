@@ -14,11 +14,11 @@ from antiphon.config.engines import EngineSpec
 from antiphon.config.settings import settings
 from antiphon.core.prompt import ParserChoice
 from antiphon.engines.base import Engine, ProgressCallback
+from antiphon.engines.discovery import WEB_SCHEMES
 from antiphon.engines.pool import EnginePool, MemberSpec
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import StartupError
 
-_WEB_SCHEMES = frozenset({"http", "https"})  # URL schemes that do not name the kind of engine
 DEFAULT_REMOTE_SLOTS = 1024  # for a remote engine whose slots are neither reported nor configured
 
 
@@ -100,7 +100,7 @@ def _load_engine_class(kind: str) -> Any:
     target = ENGINES.get(kind)
     if target is None:
         *others, last = sorted(ENGINES)
-        hint = " Use openai://HOST:PORT for any server with OpenAI's API." if kind in _WEB_SCHEMES else ""
+        hint = " Use openai://HOST:PORT for any server with OpenAI's API." if kind in WEB_SCHEMES else ""
         raise StartupError(f"There is no engine {kind!r}; expected {', '.join(others)} or {last}.{hint}")
     module, _, name = target.partition(":")
     try:

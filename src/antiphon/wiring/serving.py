@@ -5,7 +5,6 @@ from collections.abc import Callable
 from antiphon.config import Config
 from antiphon.engines.base import ProgressCallback
 from antiphon.engines.factory import build_pool
-from antiphon.observe import set_up_logging
 from antiphon.service.operations.reload import SettingsReloader
 from antiphon.transport.process import server, supervisor
 from antiphon.transport.process.supervisor import Announce
@@ -21,7 +20,6 @@ def serve(
     `announce` is called with the address and the models once clients can connect; `reload_config` reads the settings
     again.
     """
-    set_up_logging(config.observability.log_format, config.observability.log_level)
     if config.server.workers == 1:
         _serve_process(config, announce, progress, reload_config)
         return

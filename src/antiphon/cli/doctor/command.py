@@ -48,12 +48,23 @@ def doctor(found: SettingsSurvey, as_json: bool) -> None:
     logging.getLogger("antiphon").addHandler(logging.NullHandler())  # the findings report what would be logged
     findings = [replace(finding, check="configuration") for finding in check_sources(found)]
     if found.config is not None:
-        findings += asyncio.run(_run_checks(found.config))
+        findings += _check_config(found.config)
     is_ok = all(finding.level != "wrong" for finding in findings)  # warnings are allowed
     report = msgspec.json.encode({"ok": is_ok, "findings": findings}).decode()
     click.echo(report if as_json else "\n".join(map(_render, findings)))
     if not is_ok:
         raise click.exceptions.Exit(EXIT_WRONG)
+
+
+def _check_config(config: Config) -> list[Finding]:
+    """Run all checks, unless an engine that is named by its web address cannot be identified."""
+    from antiphon.engines.discovery import identify_engines  # imported on demand, see _load_checks
+
+    try:
+        identified = identify_engines(config)
+    except StartupError as error:
+        return [replace(wrong(str(error)), check="engines")]
+    return asyncio.run(_run_checks(identified))
 
 
 async def _run_checks(config: Config) -> list[Finding]:

@@ -39,7 +39,8 @@ class SettingsReloader(Struct, eq=False):
     async def reload(self) -> None:
         async with self._lock:
             try:
-                config, unapplied = self._check(self._load_config())
+                # in a thread: engines with a web address are identified
+                config, unapplied = self._check(await asyncio.to_thread(self._load_config))
                 keys = load_configured_keys(config)
             except StartupError as error:
                 log.error("The settings were not reloaded: %s", error)
