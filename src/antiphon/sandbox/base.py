@@ -1,4 +1,4 @@
-"""What the server asks a sandbox for, whether it runs on this host or on another one."""
+"""The interface of a sandbox, whether it runs on this host or on another one."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Literal, Protocol
@@ -31,7 +31,7 @@ class ContainerFile(Struct, frozen=True):
 
 
 class PrintedText(Struct, frozen=True):
-    """What code has printed. The last value of a cell is on stdout, a traceback on stderr."""
+    """Text that code has printed. The last value of a cell is on stdout, a traceback on stderr."""
 
     stream: StreamName
     text: str
@@ -44,7 +44,7 @@ class Figure(Struct, frozen=True):
 
 
 class CodeResult(Struct, frozen=True, kw_only=True):
-    """How a call has ended.
+    """The end of a call.
 
     `killed` means that all processes were killed, and the variables are gone: `reason` is the limit (memory, disk,
     files, cpu, timeout), interrupted, cancelled, stopped, protocol, or exited if the kernel ended by itself.
@@ -68,7 +68,7 @@ def make_shell_cell(command: str) -> str:
 
 
 class SandboxStatus(Struct, frozen=True, kw_only=True):
-    """What a sandbox is and runs. `refused` has the reason for each stronger level that is not available."""
+    """The properties and containers of a sandbox. `refused` has the reason for each stronger level that is not available."""
 
     level: str
     refused: dict[str, str]

@@ -112,7 +112,7 @@ class SummaryRow(Struct, frozen=True):
 
 
 class SummaryFilter(Struct, frozen=True, kw_only=True):
-    """Which responses a list has; an empty field does not restrict it."""
+    """The responses that a list has; an empty field does not restrict it."""
 
     statuses: frozenset[str] = frozenset()
     model: str | None = None
@@ -264,7 +264,7 @@ class ApiKey(Struct, frozen=True):
 
 
 class UsageRow(Struct, frozen=True):
-    """What a key has used on a day, with its columns in the order in which they are selected."""
+    """The usage of a key on a day, with its columns in the order in which they are selected."""
 
     day: int  # days since 1970, UTC
     tenant: str

@@ -114,7 +114,7 @@ class ImagesResponse(Struct, kw_only=True, omit_defaults=True):
 
 
 class ImageEvent(Struct, kw_only=True, omit_defaults=True, tag_field="type"):
-    """What all events with an image have."""
+    """The fields of all events with an image."""
 
     b64_json: bytes
     created_at: int
