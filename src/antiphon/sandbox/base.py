@@ -68,7 +68,7 @@ def make_shell_cell(command: str) -> str:
 
 
 class SandboxStatus(Struct, frozen=True, kw_only=True):
-    """The properties and containers of a sandbox. `refused` has the reason for each stronger level that is not available."""
+    """The properties of a sandbox. `refused` has the reason for each stronger level that is not available."""
 
     level: str
     refused: dict[str, str]

@@ -95,11 +95,12 @@ class Files:
         async with aclosing(self.read(row, 0, row.size)) as pieces:
             return row.filename, b"".join([piece async for piece in pieces])
 
-    async def delete(self, tenant: str, file_id: str) -> None:
+    async def delete(self, tenant: str, file_id: str) -> wire.FileDeleted:
         unused = await self._store.delete_file(tenant, file_id)
         if unused is None:
             raise _unknown_error(file_id)
         await self._contents.delete(unused)
+        return wire.FileDeleted(id=file_id)
 
     async def create_upload(self, tenant: str, request: wire.CreateUpload) -> wire.Upload:
         check_store_enabled(self._store_enabled)

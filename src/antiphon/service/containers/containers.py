@@ -32,8 +32,9 @@ class Containers:
     async def get(self, tenant: str, container_id: str) -> wire.ContainerObject:
         return _to_container(await self._live.find(tenant, container_id))
 
-    async def delete(self, tenant: str, container_id: str) -> None:
+    async def delete(self, tenant: str, container_id: str) -> wire.ContainerDeleted:
         await self._live.delete(tenant, container_id)
+        return wire.ContainerDeleted(id=container_id)
 
     async def write_file(
         self, tenant: str, container_id: str, filename: str, pieces: AsyncIterator[bytes], max_bytes: int
@@ -86,7 +87,7 @@ class Containers:
         finally:
             await pieces.aclose()
 
-    async def delete_file(self, tenant: str, container_id: str, file_id: str) -> None:
+    async def delete_file(self, tenant: str, container_id: str, file_id: str) -> wire.ContainerFileDeleted:
         row, file = await self.find_file(tenant, container_id, file_id)
         async with self._live.detect_loss(tenant, row):
             try:
@@ -95,6 +96,7 @@ class Containers:
                 if error.param != "path":  # code has deleted it, or made something else in its place
                     raise
         await self._store.delete_container_file(tenant, row.id, file.id)
+        return wire.ContainerFileDeleted(id=file_id)
 
 
 def _to_container(row: ContainerRow) -> wire.ContainerObject:

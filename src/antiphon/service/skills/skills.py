@@ -86,12 +86,13 @@ class Skills:
             raise InvalidValue(message, param="default_version")
         return _to_skill(row)
 
-    async def delete(self, tenant: str, skill_id: str) -> None:
+    async def delete(self, tenant: str, skill_id: str) -> wire.SkillDeleted:
         self._files.check_enabled()
         unused = await self._store.delete_skill(tenant, skill_id)
         if unused is None:
             raise _unknown_error(skill_id)
         await self._files.delete_contents(unused)
+        return wire.SkillDeleted(id=skill_id)
 
     async def list_versions(self, tenant: str, skill_id: str, query: ListQuery) -> wire.SkillVersionList:
         await self.find(tenant, skill_id)

@@ -54,9 +54,10 @@ class StoreFiles:
         row = await self._store.set_vector_attributes(tenant, vector_store_id, file_id, attributes)
         return objects.to_file(row or await self._find(tenant, vector_store_id, file_id))
 
-    async def remove(self, tenant: str, vector_store_id: str, file_id: str) -> None:
+    async def remove(self, tenant: str, vector_store_id: str, file_id: str) -> wire.VectorStoreFileDeleted:
         if not await self._store.remove_vector_file(tenant, vector_store_id, file_id):
             await self._find(tenant, vector_store_id, file_id)
+        return wire.VectorStoreFileDeleted(id=file_id)
 
     async def read_content(self, tenant: str, vector_store_id: str, file_id: str, start: int) -> wire.FileContentPage:
         """Return the text of the chunks from the number `start` on."""
