@@ -15,9 +15,9 @@ from antiphon.errors import AntiphonError, McpFailed
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.tools import FunctionTool, WebSearchTool
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
+from antiphon.tools.base import DeltaSink, ModelToolCall, ResponseTool, Rewriter, ToolResult
 from antiphon.tools.mcp.response_tools import truncate
-from antiphon.tools.tool_server.server import Json, ServedTool, ServerSession, ServerTool
+from antiphon.tools.tool_server.server import Json, ServedTool, ServerSession
 from antiphon.tools.untrusted_text import escape_markers
 from antiphon.tools.web_search.browser import INCLUDE_RESULTS, INCLUDE_SOURCES, Action, make_empty_action
 from antiphon.tools.web_search.citations import CitationRewriter
@@ -62,7 +62,7 @@ class ServedWebSearch(ServedTool, WebSearch):
         return ServerBrowser(ServerSession(self, tenant), declared, include)
 
 
-class ServerBrowser(ServerTool):
+class ServerBrowser(ResponseTool):
     """The web_search tool within one response."""
 
     def __init__(self, session: ServerSession, declared: WebSearchTool, include: frozenset[str]) -> None:
@@ -71,6 +71,10 @@ class ServerBrowser(ServerTool):
         self._include = include
         self._pages = ResponsePages(0, 0)
         self._shown = -1  # cursor of the page that was shown last, if the server has numbered it
+
+    @property
+    def max_seconds(self) -> float:
+        return self.session.max_seconds
 
     async def prepare(self, param: str, history: Sequence[it.InputItem]) -> None:
         if self._declared.filters and self._declared.filters.allowed_domains:
