@@ -69,8 +69,7 @@ class Files:
     async def list_files(self, tenant: str, query: wire.FilesQuery) -> wire.FileList:
         check_store_enabled(self._store_enabled)
         page = await self._store.page_files(tenant, query.after, query.limit, query.order == "desc", query.purpose)
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        return wire.FileList(data=[*map(_to_file, page.rows)], first_id=first, last_id=last, has_more=page.has_more)
+        return wire.FileList.make(map(_to_file, page.rows), page.has_more)
 
     async def get(self, tenant: str, file_id: str) -> wire.FileObject:
         return _to_file(await self.find(tenant, file_id))

@@ -6,6 +6,8 @@ from typing import Generic, Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.protocol.types.lists import ListQuery
+
 T = TypeVar("T")
 RowStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 RUNNING_STATUSES: tuple[RowStatus, ...] = ("queued", "in_progress")
@@ -158,6 +160,11 @@ class PageQuery(Struct, frozen=True, kw_only=True):
     before: str | None = None
     limit: int = 20
     descending: bool = True
+
+    @classmethod
+    def read(cls, query: ListQuery) -> "PageQuery":
+        before = getattr(query, "before", None)
+        return cls(after=query.after, before=before, limit=query.limit, descending=query.order == "desc")
 
 
 class FileRow(Struct, frozen=True, kw_only=True):

@@ -24,10 +24,8 @@ class Containers:
 
     async def list_containers(self, tenant: str, query: wire.ContainersQuery) -> wire.ContainerList:
         self._live.check_enabled()
-        page = await self._store.page_containers(tenant, _to_page_query(query), query.name)
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        entries = [*map(_to_container, page.rows)]
-        return wire.ContainerList(data=entries, first_id=first, last_id=last, has_more=page.has_more)
+        page = await self._store.page_containers(tenant, PageQuery.read(query), query.name)
+        return wire.ContainerList.make(map(_to_container, page.rows), page.has_more)
 
     async def get(self, tenant: str, container_id: str) -> wire.ContainerObject:
         return _to_container(await self._live.find(tenant, container_id))
@@ -57,10 +55,8 @@ class Containers:
 
     async def list_files(self, tenant: str, container_id: str, query: ListQuery) -> wire.ContainerFileList:
         row = await self._live.use(tenant, container_id)
-        page = await self._store.page_container_files(tenant, row.id, _to_page_query(query))
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        entries = [to_file(row.id, file) for file in page.rows]
-        return wire.ContainerFileList(data=entries, first_id=first, last_id=last, has_more=page.has_more)
+        page = await self._store.page_container_files(tenant, row.id, PageQuery.read(query))
+        return wire.ContainerFileList.make([to_file(row.id, file) for file in page.rows], page.has_more)
 
     async def get_file(self, tenant: str, container_id: str, file_id: str) -> wire.ContainerFileObject:
         row, file = await self.find_file(tenant, container_id, file_id)
@@ -121,10 +117,6 @@ def to_file(container_id: str, row: ContainerFileRow) -> wire.ContainerFileObjec
         path=CONTAINER_FOLDER + row.path,
         source=row.source,
     )
-
-
-def _to_page_query(query: ListQuery) -> PageQuery:
-    return PageQuery(after=query.after, limit=query.limit, descending=query.order == "desc")
 
 
 def _unknown_file_error(container_id: str, file_id: str) -> NotFound:

@@ -64,9 +64,8 @@ class Skills:
 
     async def list_skills(self, tenant: str, query: ListQuery) -> wire.SkillList:
         self._files.check_enabled()
-        page = await self._store.page_skills(tenant, _to_page_query(query))
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        return wire.SkillList(data=[*map(_to_skill, page.rows)], first_id=first, last_id=last, has_more=page.has_more)
+        page = await self._store.page_skills(tenant, PageQuery.read(query))
+        return wire.SkillList.make(map(_to_skill, page.rows), page.has_more)
 
     async def get(self, tenant: str, skill_id: str) -> wire.SkillObject:
         return _to_skill(await self.find(tenant, skill_id))
@@ -96,10 +95,8 @@ class Skills:
 
     async def list_versions(self, tenant: str, skill_id: str, query: ListQuery) -> wire.SkillVersionList:
         await self.find(tenant, skill_id)
-        page = await self._store.page_skill_versions(tenant, skill_id, _to_page_query(query))
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        entries = [*map(_to_version, page.rows)]
-        return wire.SkillVersionList(data=entries, first_id=first, last_id=last, has_more=page.has_more)
+        page = await self._store.page_skill_versions(tenant, skill_id, PageQuery.read(query))
+        return wire.SkillVersionList.make(map(_to_version, page.rows), page.has_more)
 
     async def get_version(self, tenant: str, skill_id: str, version: str) -> wire.SkillVersionObject:
         return _to_version(await self.find_version(tenant, skill_id, version))
@@ -126,10 +123,6 @@ class Skills:
 async def _cut(data: bytes) -> AsyncIterator[bytes]:
     for start in range(0, len(data), _PIECE):
         yield data[start : start + _PIECE]
-
-
-def _to_page_query(query: ListQuery) -> PageQuery:
-    return PageQuery(after=query.after, limit=query.limit, descending=query.order == "desc")
 
 
 def _to_skill(row: SkillRow) -> wire.SkillObject:

@@ -11,12 +11,7 @@ from antiphon.ids import quote_id
 from antiphon.protocol.types import vector_stores as wire
 from antiphon.protocol.types.filters import Attributes
 from antiphon.stores import vector_rows as rows
-from antiphon.stores.base import PageQuery
 from antiphon.stores.sql.store import Store
-
-
-def to_page_query(query: wire.VectorStoresQuery) -> PageQuery:
-    return PageQuery(after=query.after, before=query.before, limit=query.limit, descending=query.order == "desc")
 
 
 def make_new_file(file_id: str, strategy: wire.ChunkingStrategy | None, attributes: Attributes) -> rows.NewVectorFile:

@@ -8,6 +8,7 @@ from antiphon.protocol.types import vector_stores as wire
 from antiphon.protocol.types.filters import Attributes
 from antiphon.service.vector_stores import objects
 from antiphon.service.vector_stores.ingestion import Ingestion
+from antiphon.stores.base import PageQuery
 from antiphon.stores.sql.store import Store
 from antiphon.stores.vector_rows import VectorBatchRow, VectorFileRow
 
@@ -38,12 +39,9 @@ class StoreFiles:
             await objects.find_store(self._store, tenant, vector_store_id)
         else:
             await self._find_batch(tenant, vector_store_id, batch_id)
-        page = await self._store.page_vector_files(
-            tenant, vector_store_id, objects.to_page_query(query), query.filter, batch_id
-        )
-        first, last = (page.rows[0].file, page.rows[-1].file) if page.rows else ("", "")
-        files = [*map(objects.to_file, page.rows)]
-        return wire.VectorStoreFileList(data=files, first_id=first, last_id=last, has_more=page.has_more)
+        wanted = PageQuery.read(query)
+        page = await self._store.page_vector_files(tenant, vector_store_id, wanted, query.filter, batch_id)
+        return wire.VectorStoreFileList.make(map(objects.to_file, page.rows), page.has_more)
 
     async def get(self, tenant: str, vector_store_id: str, file_id: str) -> wire.VectorStoreFile:
         return objects.to_file(await self._find(tenant, vector_store_id, file_id))

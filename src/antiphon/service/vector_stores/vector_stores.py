@@ -13,6 +13,7 @@ from antiphon.service.vector_stores import objects
 from antiphon.service.vector_stores.ingestion import Ingestion
 from antiphon.service.vector_stores.query_rewriter import QueryRewriter
 from antiphon.service.vector_stores.search import VectorSearch
+from antiphon.stores.base import PageQuery
 from antiphon.stores.sql.store import Store
 from antiphon.stores.vector_rows import VectorStoreRow, VectorStoreUpdate
 
@@ -50,11 +51,8 @@ class VectorStores(Struct, frozen=True, eq=False):
 
     async def list_stores(self, tenant: str, query: wire.VectorStoresQuery) -> wire.VectorStoreList:
         check_store_enabled(self._store_enabled)
-        page = await self._store.page_vector_stores(tenant, objects.to_page_query(query))
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        return wire.VectorStoreList(
-            data=[*map(objects.to_store, page.rows)], first_id=first, last_id=last, has_more=page.has_more
-        )
+        page = await self._store.page_vector_stores(tenant, PageQuery.read(query))
+        return wire.VectorStoreList.make(map(objects.to_store, page.rows), page.has_more)
 
     async def get(self, tenant: str, vector_store_id: str) -> wire.VectorStore:
         return objects.to_store(await objects.find_store(self._store, tenant, vector_store_id))
