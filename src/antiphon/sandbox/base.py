@@ -99,7 +99,7 @@ class CodeSandbox(Protocol):
         """
 
     async def interrupt(self, container_id: str) -> None:
-        """Interrupt the running call, if any; a kernel that does not stop within two seconds is killed."""
+        """Interrupt the running call, if any; a kernel with a CPU that does not stop within two seconds is killed."""
 
     async def put(
         self, container_id: str, path: str, pieces: AsyncIterator[bytes], folder: FolderName = "data"

@@ -27,7 +27,9 @@ Emit = Callable[[frames.Header, bytes], None]
 MAX_OUTPUT = 1024 * 1024  # bytes of stdout and stderr together that are kept for a call
 _READY_SECONDS = 20.0
 _TIMEOUT_GRACE = 0.5  # after the deadline of a call
-INTERRUPT_GRACE = 2.0  # after an interrupt
+_INTERRUPT_GRACE = 2.0  # after an interrupt of code that has begun
+_MAX_DELAY = 18.0  # on top of it, that processes wait for a CPU
+_DELAY_POLL = 0.1
 _END_SECONDS = 5.0
 _IDLE_CPU_SECONDS = 20.0  # that processes may use between two calls
 _REPORT_SECONDS = 0.1
@@ -50,7 +52,7 @@ class Call:
     dropped: int = 0
     figures: int = 0
     outcome: str = ""  # set by what ends the call early
-    has_begun: bool = False  # the kernel notices interrupts
+    begun: asyncio.Event = field(default_factory=asyncio.Event)  # the kernel notices interrupts, or has ended
     cpu_limit: float = 0.0
     spared: frozenset[int] | None = None  # processes that are older than a command; None: the call is no command
     exit_code: int | None = None
@@ -192,6 +194,7 @@ class Container:
                     self._drain(kernel, number)
             finally:
                 self._call = None
+                call.begun.set()
                 self.relay.end_all()
             kernel.cpu_base = self._measure_cpu(kernel, self._list_tree(kernel))
             changed = await self._find_changes()
@@ -249,7 +252,7 @@ class Container:
 
         Code that has not begun would not notice it: this is called again when it begins.
         """
-        if not call.has_begun:
+        if not call.begun.is_set():
             return
         if call.spared is None or self._spec.runsc:
             kernel.signal(signal.SIGINT)
@@ -275,10 +278,24 @@ class Container:
             return
         call.outcome = "interrupted"
         if kernel is not None:
-            await self._end_code(kernel, call, INTERRUPT_GRACE)
-        await asyncio.wait({call.done}, timeout=INTERRUPT_GRACE)
+            await self._end_code(kernel, call, _INTERRUPT_GRACE)
+        await self._await_interrupt(call)
         if self._call is call and not call.done.done():
             await self.kill("interrupted")
+
+    async def _await_interrupt(self, call: Call) -> None:
+        """Wait for the end of an interrupted call. Its time begins with the code, and passes while it has a CPU."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(call.begun.wait(), _READY_SECONDS)
+        began, delayed = time.monotonic(), self._measure_delay()
+        while self._call is call and not call.done.done():
+            delay = min(self._measure_delay() - delayed, _MAX_DELAY)
+            if time.monotonic() - began > _INTERRUPT_GRACE + delay:
+                return
+            await asyncio.wait({call.done}, timeout=_DELAY_POLL)
+
+    def _measure_delay(self) -> float:
+        return 0.0 if self._kernel is None else processes.measure_delay(processes.list_tree(self._kernel.guard))
 
     async def kill(self, reason: str) -> None:
         """Kill all processes of the container, and wait until they have ended."""
@@ -376,10 +393,10 @@ class Container:
         call = self._call
         if call is None or kernel is not self._kernel or header.get("nonce") != call.nonce or call.done.done():
             raise frames.InvalidFrame("a frame outside of a call")
-        if header.get("begun") is True and not call.has_begun:
-            call.has_begun = True
+        if header.get("begun") is True and not call.begun.is_set():
+            call.begun.set()
             if call.outcome:
-                asyncio.get_running_loop().create_task(self._end_code(kernel, call, INTERRUPT_GRACE))
+                asyncio.get_running_loop().create_task(self._end_code(kernel, call, _INTERRUPT_GRACE))
         elif "figure" in header:
             call.figures += 1
             if call.figures <= MAX_FIGURES:
