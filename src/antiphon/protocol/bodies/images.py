@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct, ValidationError
+from msgspec import UNSET, Meta, Struct, ValidationError
 
 from antiphon.errors import InvalidValue, UnsupportedParameter, missing_parameter
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
 from antiphon.protocol.decoding.error_messages import explain
 from antiphon.protocol.types.events import ErrorBody
+from antiphon.protocol.types.parts import InputImage
 
 Quality = Literal["low", "medium", "high", "xhigh", "max", "auto", "standard", "hd"]
 Background = Literal["transparent", "opaque", "auto"]
@@ -63,6 +64,10 @@ class ImageReference(Struct, kw_only=True):
 
     image_url: str | None = None
     file_id: str | None = None
+
+    def to_part(self) -> InputImage:
+        url, file_id = (UNSET if value is None else value for value in (self.image_url, self.file_id))
+        return InputImage(image_url=url, file_id=file_id)
 
 
 class EditImage(EditFields, kw_only=True):
