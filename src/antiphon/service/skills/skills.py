@@ -5,7 +5,7 @@ request is answered.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from time import time
 
@@ -16,11 +16,11 @@ from antiphon.protocol.types.lists import ListQuery
 from antiphon.service.files import Files
 from antiphon.service.skills.bundle import MAX_ZIP_BYTES, open_bundle, pack_files
 from antiphon.stores.base import FileQuota, PageQuery, SkillRow, SkillVersionRow
+from antiphon.stores.contents.base import yield_once
 from antiphon.stores.sql.store import Store
 
 UploadedFile = tuple[str, bytes]  # its name, which may have folders, and its content
 _ZIP_MAGIC = b"PK"
-_PIECE = 1024 * 1024
 
 
 class Skills:
@@ -55,7 +55,7 @@ class Skills:
         else:
             data = await asyncio.to_thread(pack_files, files, "files")
         bundle = await asyncio.to_thread(open_bundle, data, "files")
-        content = await self._files.write(_cut(data), MAX_ZIP_BYTES)
+        content = await self._files.write(yield_once(data), MAX_ZIP_BYTES)
         cleanup.push_async_callback(self._files.discard, content)
         return SkillVersionRow(
             id=new_id("skillver"), skill=skill_id, created=time(), name=bundle.name, description=bundle.description,
@@ -118,11 +118,6 @@ class Skills:
         row = await self.find_version(tenant, skill_id, version)
         await self._files.delete_contents(await self._store.delete_skill_version(tenant, skill_id, row.version))
         return wire.SkillVersionDeleted(id=row.id, version=str(row.version))
-
-
-async def _cut(data: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(data), _PIECE):
-        yield data[start : start + _PIECE]
 
 
 def _to_skill(row: SkillRow) -> wire.SkillObject:
