@@ -27,7 +27,8 @@ from antiphon.errors import (
 )
 from antiphon.ids import new_id, quote_id
 from antiphon.protocol.types.containers import CreateContainer
-from antiphon.sandbox.base import CodeSandbox, ContainerLimits
+from antiphon.sandbox.base import ContainerLimits
+from antiphon.sandbox.client import CodeSandbox
 from antiphon.service.containers.network import LEVEL, ContainerNetwork
 from antiphon.service.files import ContentMeter, Files
 from antiphon.service.persistence.stored_responses import check_store_enabled
