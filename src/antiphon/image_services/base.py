@@ -59,6 +59,7 @@ class ImageService(Protocol):
 
     async def probe(self) -> None:
         """Raise AntiphonError if the service does not respond."""
+        return
 
     async def close(self) -> None:
         return
