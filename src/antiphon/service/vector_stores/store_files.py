@@ -1,9 +1,11 @@
 """Files of vector stores, alone and in batches: added, listed, changed, removed and read. Ingestion indexes them."""
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from antiphon.config.areas import VectorSettings
-from antiphon.ids import new_id
+from antiphon.errors import NotFound
+from antiphon.ids import new_id, quote_id
 from antiphon.protocol.types import vector_stores as wire
 from antiphon.protocol.types.filters import Attributes
 from antiphon.service.vector_stores import objects
@@ -90,14 +92,13 @@ class StoreFiles:
 
     async def _find(self, tenant: str, store_id: str, file_id: str) -> VectorFileRow:
         row = await self._store.vector_file(tenant, store_id, file_id)
-        if row is None:
-            await objects.find_store(self._store, tenant, store_id)
-            raise objects.unknown_part_error(store_id, "file", file_id)
-        return row
+        return row or await self._refuse(tenant, store_id, "file", file_id)
 
     async def _find_batch(self, tenant: str, store_id: str, batch_id: str) -> VectorBatchRow:
         row = await self._store.vector_batch(tenant, store_id, batch_id)
-        if row is None:
-            await objects.find_store(self._store, tenant, store_id)
-            raise objects.unknown_part_error(store_id, "batch", batch_id)
-        return row
+        return row or await self._refuse(tenant, store_id, "batch", batch_id)
+
+    async def _refuse(self, tenant: str, store_id: str, kind: str, part_id: str) -> NoReturn:
+        """Raise for a part that does not exist, or for its store."""
+        await objects.find_store(self._store, tenant, store_id)
+        raise NotFound(f"The vector store '{store_id}' has no {kind} {quote_id(part_id)}.", param=f"{kind}_id")

@@ -117,9 +117,8 @@ def expire_files(now: float, limit: int = 100) -> Operation[list[str]]:
     for tenant, file_id in expired:
         freed += yield sql("DELETE FROM files WHERE tenant = $1 AND id = $2 RETURNING content", tenant, file_id)
         yield from remove_from_all(tenant, file_id)
-    for tenant, upload_id in (
-        yield sql("SELECT tenant, id FROM uploads WHERE expires <= $1 LIMIT $2 {skip}", now, limit)
-    ):
+    uploads = yield sql("SELECT tenant, id FROM uploads WHERE expires <= $1 LIMIT $2 {skip}", now, limit)
+    for tenant, upload_id in uploads:
         freed += yield from _drop_parts(tenant, upload_id)
         yield sql("DELETE FROM uploads WHERE tenant = $1 AND id = $2", tenant, upload_id)
     return (yield from find_unused(*[content for (content,) in freed]))
@@ -181,9 +180,8 @@ def add_part(now: float, tenant: str, upload_id: str, part_id: str, size: int, c
 
 def list_parts(tenant: str, upload_id: str) -> Operation[dict[str, tuple[int, str]]]:
     """Return size and content of the parts by their id."""
-    rows = yield sql(
-        "SELECT id, bytes, content FROM upload_parts WHERE tenant = $1 AND upload = $2", tenant, sanitise_id(upload_id)
-    )
+    text = "SELECT id, bytes, content FROM upload_parts WHERE tenant = $1 AND upload = $2"
+    rows = yield sql(text, tenant, sanitise_id(upload_id))
     return {part_id: (size, content) for part_id, size, content in rows}
 
 
