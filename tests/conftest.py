@@ -9,6 +9,7 @@ pytest_plugins = [
     "tests.plugins.services",
     "tests.plugins.selection",
     "tests.plugins.requirements",
+    "tests.plugins.memory_store",
 ]
 
 

@@ -36,11 +36,6 @@ class Worker:
         return {" ".join([name, *(value for _, value in labels)]): sample for (name, labels), sample in parsed}
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 @pytest.mark.shows("H.8")
 def test_every_worker_reports_the_metrics_of_all_workers(clock: Clock) -> None:
     pages = SharedPages(2)

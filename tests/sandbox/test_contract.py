@@ -22,7 +22,7 @@ from antiphon.config import Config
 from antiphon.config.areas import SandboxLevel
 from antiphon.core.images import read_image_info
 from antiphon.errors import Busy, InvalidValue, NotFound, SandboxUnavailable, StorageLimitReached, UnknownContainer
-from antiphon.sandbox.base import PrintedText, make_shell_cell
+from antiphon.sandbox.base import CodeResult, PrintedText, make_shell_cell
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings, make_sandbox_settings
 from antiphon.sandbox.worker.processes import list_tree
 from antiphon.sandbox.worker_pool import WorkerPool
@@ -238,6 +238,17 @@ async def test_a_closed_iterator_interrupts_the_code(sandbox: Sandbox) -> None:
     async with asyncio.timeout(10):
         await events.aclose()
         assert (await run_code(sandbox, "x")).stdout == "7\n"
+
+
+async def test_code_that_ignores_an_interrupt_is_killed(sandbox: Sandbox) -> None:
+    code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun')\ntime.sleep(60)"
+    events = sandbox.run("c", code, 60)
+    assert await anext(events) == PrintedText("stdout", "begun\n")
+    async with asyncio.timeout(40):
+        await sandbox.interrupt("c")
+        result = [event async for event in events][-1]
+    assert isinstance(result, CodeResult)
+    assert (result.outcome, result.reason) == ("killed", "interrupted")
 
 
 @pytest.mark.parametrize("code", ["x = 2\nwhile True: pass", make_shell_cell("sleep 60")])

@@ -254,7 +254,7 @@ async def test_an_unknown_key_is_refused_and_not_repeated(worker: WorkerProcess)
         with pytest.raises(SandboxUnavailable, match="--sandbox-key-file") as caught:
             await pool.start("c", LIMITS)
         assert "wrong" not in str(caught.value)
-        assert "wrong" not in repr(pool.settings)
+        assert "wrong" not in repr(pool)
 
 
 async def test_a_worker_of_another_level_is_refused(worker: WorkerProcess) -> None:

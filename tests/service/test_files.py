@@ -16,7 +16,6 @@ from antiphon.service.files import Files
 from antiphon.service.persistence.store_maintenance import FileSweeper
 from antiphon.stores.base import FileQuota
 from antiphon.stores.contents.folder import FolderContents
-from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
 from tests.stores.rows import Clock
 
@@ -30,14 +29,6 @@ def clock() -> Clock:
     clock = Clock()
     clock.now = time()
     return clock
-
-
-@pytest.fixture
-async def store(clock: Clock) -> AsyncIterator[Store]:
-    store = make_store("memory", 1000.0, clock)
-    await store.open()
-    yield store
-    await store.close()
 
 
 @pytest.fixture

@@ -53,11 +53,6 @@ async def open_store(path: Path | str, clock: Clock) -> AsyncIterator[SqliteStor
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 

@@ -15,11 +15,12 @@ from msgspec import Struct
 
 from antiphon.config.areas import SandboxLevel
 from antiphon.errors import SandboxUnavailable
-from antiphon.sandbox.base import CodeResult, CodeSandbox, ContainerLimits, Figure, PrintedText
+from antiphon.sandbox.base import CodeResult, ContainerLimits, Figure, PrintedText
+from antiphon.sandbox.client import CodeSandbox
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings
 from antiphon.sandbox.relays import ServeConnection
 from antiphon.sandbox.worker import frames
-from antiphon.sandbox.worker_pool import WorkerPool, WorkerSettings
+from antiphon.sandbox.worker_pool import WorkerPool
 from tests.support.paths import ROOT
 
 LEVELS: tuple[SandboxLevel, ...] = ("namespaces", "landlock", "gvisor")
@@ -92,7 +93,7 @@ class WorkerProcess(Struct, frozen=True):
 
 
 def make_pool(*urls: str, key: str = WORKER_KEY) -> WorkerPool:
-    return WorkerPool(WorkerSettings(urls=(*map(urlsplit, urls),), key=key))
+    return WorkerPool([*map(urlsplit, urls)], key)
 
 
 @contextmanager

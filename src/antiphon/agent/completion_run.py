@@ -22,7 +22,7 @@ from antiphon.agent.engine_stream import EngineStream, ModelCall, catch_errors
 from antiphon.agent.model_call_run import ModelCallRun, Sink
 from antiphon.agent.moderation import ContentBlocked, ModeratedOutput, RunModeration
 from antiphon.core.deltas import Delta
-from antiphon.core.dialects.dialect import Dialect, WireEvents
+from antiphon.core.dialects.dialect import Dialect, PlainTextResult, WireEvents
 from antiphon.core.prompt import Chunk
 from antiphon.errors import AntiphonError
 from antiphon.protocol.decoding.codec import encode
@@ -89,6 +89,15 @@ class CompletionRun(ChoiceGroup[Struct]):
         if self.error is not None:
             raise self.error
         return self._dialect.result()
+
+    async def fold_text(self) -> PlainTextResult:
+        """Run to the end, close the run, and return its text: for a run without a client, with a PlainTextEmitter."""
+        try:
+            result = await self.fold()
+        finally:
+            await self.close()
+        assert isinstance(result, PlainTextResult)
+        return result
 
     async def close(self) -> None:
         """Stop all engine work of this run."""

@@ -37,7 +37,7 @@ class ContentBlocked(AntiphonError):
 
 
 class ModerationPlan(Struct, frozen=True, kw_only=True):
-    """How a run is moderated. Both functions raise the errors of the moderation model, within a deadline."""
+    """The moderation of a run. Both functions raise the errors of the moderation model, within a deadline."""
 
     judge_input: Callable[[], Awaitable[ModerationResult]]
     judge_output: Callable[[str], Awaitable[ModerationResult]]

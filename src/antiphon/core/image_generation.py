@@ -7,7 +7,9 @@ stored JSON of an item has a reference in place of the image, which is in the co
 """
 
 import re
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, Literal, TypeVar
 
 from msgspec import UNSET, Struct
 
@@ -83,6 +85,10 @@ class ImageResult(Struct, frozen=True, kw_only=True):
     usage: ImageUsage | None = None
 
 
+T = TypeVar("T")
+
+MAX_SHOWN_IMAGES: Final = 32  # in one prompt, of those that tools and computers have made
+MAX_SHOWN_CHARACTERS: Final = 16 * 1024 * 1024  # total length of their data
 _NOT_VISIBLE: Final = "svg"  # models see pixels
 
 
@@ -125,6 +131,16 @@ RESULT_FIELD: Final = re.compile(f'(?<="result":)"{_REFERENCE}"'.encode())  # wi
 def parse_image_reference(text: str) -> StoredImage | None:
     found = _REFERENCE_TEXT.fullmatch(text) if len(text) < 128 else None
     return None if found is None else StoredImage(found[1], int(found[2]))
+
+
+def take_latest(images: Iterable[T], measure: Callable[[T], int]) -> Iterator[T]:
+    """Yield images, newest first, as many as a prompt shows. `measure` returns the characters of one."""
+    characters = MAX_SHOWN_CHARACTERS
+    for image in islice(images, MAX_SHOWN_IMAGES):
+        characters -= measure(image)
+        if characters < 0:
+            return
+        yield image
 
 
 def measure_image(image: InputImage) -> int:

@@ -52,14 +52,17 @@ class ImageService(Protocol):
 
     def list_ignored(self, request: ImageRequest) -> list[str]:
         """Return the fields that have no effect, because the service has one model or sends no previews."""
+        return []
 
     def generate(self, request: ImageRequest) -> AsyncGenerator[PartialImage | ImageResult, None]:
         """Yield previews, if the service sends any, and the result last; closing it cancels the work."""
 
     async def probe(self) -> None:
         """Raise AntiphonError if the service does not respond."""
+        return
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        return
 
 
 def get_operation(request: ImageRequest) -> Operation:

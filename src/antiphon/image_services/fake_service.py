@@ -21,7 +21,7 @@ from antiphon.config.image_settings import ImageServiceSpec
 from antiphon.core.image_generation import GeneratedImage, ImageRequest, ImageResult, ImageUsage, PartialImage
 from antiphon.egress import EgressClient
 from antiphon.errors import Busy, EngineFailed, Unavailable
-from antiphon.image_services.base import ModerationBlocked, make_result, read_options
+from antiphon.image_services.base import ImageService, ModerationBlocked, make_result, read_options
 from antiphon.image_services.service_kinds import FAKE_TABLE
 
 _MARK: Final = re.compile(r"\[fake (delay (\d{1,3}(?:\.\d{1,3})?)|silence|fail|busy|down|block|page)\]")
@@ -31,22 +31,13 @@ _LABEL: Final = "The fake image service"
 _MAX_PREVIEWS: Final = 3
 
 
-class FakeImageService:
+class FakeImageService(ImageService):
     def __init__(self, spec: ImageServiceSpec, egress: EgressClient) -> None:
         self.name, self.timeout, self.slots = spec.name, spec.timeout, spec.slots
         self.models: Mapping[str, str] = spec.models or {"fake-image": "fake-image"}
 
     def check(self, request: ImageRequest, param: str) -> None:
         FAKE_TABLE.check(request, param, self.name)
-
-    def list_ignored(self, request: ImageRequest) -> list[str]:
-        return []
-
-    async def probe(self) -> None:
-        return
-
-    async def close(self) -> None:
-        return
 
     async def generate(self, request: ImageRequest) -> AsyncGenerator[PartialImage | ImageResult, None]:
         faults = {found[1].split()[0]: float(found[2] or 0) for found in _MARK.finditer(request.prompt)}

@@ -45,7 +45,6 @@ _MAX_REPLY_BYTES: Final = MAX_RESULT_BYTES // 3 * 4 + 1024 * 1024  # base64, and
 _MAX_STREAM_BYTES: Final = 4 * _MAX_REPLY_BYTES  # at most three previews of each image come before it
 _MAX_REVISED_CHARS: Final = 32_000
 _BLOCKED_CODES: Final = frozenset({"moderation_blocked", "content_policy_violation"})
-_JSON: Final = "application/json"
 # OpenAI's own models return base64 alone and reject the field that asks for it.
 _BASE64_ONLY_MODELS: Final = ("gpt-image-", "chatgpt-image-")
 _PROBE_SECONDS: Final = 10.0

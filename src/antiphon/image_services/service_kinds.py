@@ -1,4 +1,4 @@
-"""What each kind of image service honours of a request; anything else is refused with the name of the field.
+"""The fields of a request that each kind of image service honours; others are refused with their names.
 
 docs/images.md shows the same as a table. Sources: OpenAI's API reference; the request types of vLLM-Omni 0.30, SGLang
 diffusion, stable-diffusion.cpp's server and LocalAI, as of November 2026.

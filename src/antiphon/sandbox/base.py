@@ -1,11 +1,9 @@
-"""What the server asks a sandbox for, whether it runs on this host or on another one."""
+"""Containers of a sandbox, and what happens in them, as the server and the sandbox process state it."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.sandbox.relays import ServeConnection
 from antiphon.sandbox.worker.kernel import SHELL_CELL
 
 Outcome = Literal["completed", "raised", "timeout", "interrupted", "killed"]
@@ -31,7 +29,7 @@ class ContainerFile(Struct, frozen=True):
 
 
 class PrintedText(Struct, frozen=True):
-    """What code has printed. The last value of a cell is on stdout, a traceback on stderr."""
+    """Text that code has printed. The last value of a cell is on stdout, a traceback on stderr."""
 
     stream: StreamName
     text: str
@@ -44,7 +42,7 @@ class Figure(Struct, frozen=True):
 
 
 class CodeResult(Struct, frozen=True, kw_only=True):
-    """How a call has ended.
+    """The end of a call.
 
     `killed` means that all processes were killed, and the variables are gone: `reason` is the limit (memory, disk,
     files, cpu, timeout), interrupted, cancelled, stopped, protocol, or exited if the kernel ended by itself.
@@ -68,7 +66,7 @@ def make_shell_cell(command: str) -> str:
 
 
 class SandboxStatus(Struct, frozen=True, kw_only=True):
-    """What a sandbox is and runs. `refused` has the reason for each stronger level that is not available."""
+    """The properties of a sandbox. `refused` has the reason for each stronger level that is not available."""
 
     level: str
     refused: dict[str, str]
@@ -78,48 +76,3 @@ class SandboxStatus(Struct, frozen=True, kw_only=True):
     own_users: bool  # each container has a user of its own
     containers: tuple[str, ...]
     kills: dict[str, int]  # by reason
-
-
-class CodeSandbox(Protocol):
-    """Containers with files and a Python kernel each. All methods raise AntiphonError, within a deadline."""
-
-    name: str  # that no sandbox with other containers has
-
-    async def start(self, container_id: str, limits: ContainerLimits) -> None:
-        """Make a container. Raises Busy if there are too many."""
-
-    def run(
-        self, container_id: str, code: str, seconds: float, serve: ServeConnection | None = None
-    ) -> AsyncGenerator[CodeEvent, None]:
-        """Run code, after earlier calls of the container; the last event is a CodeResult. Nothing is run twice.
-
-        Its time begins when it starts. Raises Busy if earlier calls do not end within ten minutes. Closing the iterator
-        interrupts the code, or takes the call out of the queue. `serve` is the proxy of a container with a network: it
-        is called with each connection that the code makes.
-        """
-
-    async def interrupt(self, container_id: str) -> None:
-        """Interrupt the running call, if any; a kernel that does not stop within two seconds is killed."""
-
-    async def put(
-        self, container_id: str, path: str, pieces: AsyncIterator[bytes], folder: FolderName = "data"
-    ) -> None:
-        """Write a file."""
-
-    def get(self, container_id: str, path: str) -> AsyncGenerator[bytes, None]:
-        """Return the pieces of a file."""
-
-    async def list_files(self, container_id: str, folder: FolderName = "data") -> tuple[ContainerFile, ...]:
-        """Return the regular files, sorted by path."""
-
-    async def remove(self, container_id: str, path: str) -> None:
-        """Delete a file."""
-
-    async def stop(self, container_id: str) -> None:
-        """Kill all processes of a container, and delete its files."""
-
-    async def status(self) -> SandboxStatus:
-        """Return what this sandbox is. It is started if necessary."""
-
-    async def close(self) -> None:
-        """Stop all containers of this server, if no other one uses the sandbox."""

@@ -1,24 +1,27 @@
 """A connection to the sandbox process: requests by number, each with its answers."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any
 
-from antiphon.errors import (
-    AntiphonError,
-    Busy,
-    InvalidValue,
-    NotFound,
-    SandboxUnavailable,
-    StorageLimitReached,
-    UnknownContainer,
-)
+from antiphon import errors
+from antiphon.errors import SandboxUnavailable
 from antiphon.sandbox.worker import frames
 
 _BUSY_SECONDS = 5.0
 LOST = "The sandbox process has ended."
+# by codes of the protocol; others are failures of the sandbox
+_ERRORS: dict[str, Callable[[str], errors.AntiphonError]] = {
+    "unknown_container": errors.UnknownContainer,
+    "too_many_containers": partial(errors.Busy, retry_after=_BUSY_SECONDS),
+    "container_full": errors.StorageLimitReached,
+    "file_not_found": partial(errors.NotFound, param="path"),
+    "invalid_path": partial(errors.InvalidValue, param="path"),
+    "not_a_file": partial(errors.InvalidValue, param="path"),
+}
 
 
 class SandboxConnection:
@@ -81,7 +84,7 @@ class SandboxConnection:
                         return
         except TimeoutError:
             if queued:
-                raise Busy(f"Earlier calls have used the container for {queued:g} s.", retry_after=_BUSY_SECONDS)
+                raise errors.Busy(f"Earlier calls have used the container for {queued:g} s.", retry_after=_BUSY_SECONDS)
             raise SandboxUnavailable(f"The sandbox did not answer within {seconds:g} s.")
         finally:
             del self._answers[number]
@@ -105,23 +108,9 @@ class SandboxConnection:
     def _check(self, frame: frames.Frame | None) -> frames.Frame:
         if frame is None:
             raise SandboxUnavailable(self._lost)
-        if "error" in frame[0]:
-            raise _make_error(frame[0]["error"], frame[0]["message"])
-        return frame
-
-
-def _make_error(code: str, message: str) -> AntiphonError:
-    """Return the error for a code of the protocol."""
-    text = f"{message[:1].upper()}{message[1:]}."
-    match code:
-        case "unknown_container":
-            return UnknownContainer(text)
-        case "too_many_containers":
-            return Busy(text, retry_after=_BUSY_SECONDS)
-        case "container_full":
-            return StorageLimitReached(text)
-        case "file_not_found":
-            return NotFound(text, param="path")
-        case "invalid_path" | "not_a_file":
-            return InvalidValue(text, param="path")
-    return SandboxUnavailable(f"The sandbox failed: {message}.")
+        if "error" not in frame[0]:
+            return frame
+        message: str = frame[0]["message"]
+        if make_error := _ERRORS.get(frame[0]["error"]):
+            raise make_error(f"{message[:1].upper()}{message[1:]}.")
+        raise SandboxUnavailable(f"The sandbox failed: {message}.")

@@ -49,7 +49,7 @@ class SandboxGateway:
         """Serve a connection until one of its ends closes it."""
         self._writers.add(writer)
         try:
-            owner = await self._welcome(reader, writer)
+            owner = await self._welcome(reader)
             upgrade.keep_alive(writer)
             async with self._joined(owner):
                 await self._serve(owner, (reader, writer))
@@ -71,7 +71,7 @@ class SandboxGateway:
             writer.transport.abort()
         await self._sandbox.close()
 
-    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    async def _welcome(self, reader: asyncio.StreamReader) -> str:
         """Read the request and return the owner of its containers. Raises what `accept` answers."""
         if self._newcomers >= _MAX_NEWCOMERS:
             raise ConnectionAbortedError

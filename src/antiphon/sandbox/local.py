@@ -21,9 +21,10 @@ from antiphon.config import Config
 from antiphon.config.areas import SandboxLevel
 from antiphon.errors import SandboxDisabled, SandboxUnavailable
 from antiphon.sandbox.base import SandboxStatus
-from antiphon.sandbox.client import SandboxClient, read_status
+from antiphon.sandbox.client import CodeSandbox, read_status
 from antiphon.sandbox.connection import LOST, SandboxConnection
 from antiphon.sandbox.link import SandboxLink
+from antiphon.sandbox.worker.paths import PYTHON_FLAGS
 
 _BOOT = Path(__file__).with_name("worker") / "boot.py"
 _MACHINES = ("x86_64", "aarch64")
@@ -48,7 +49,7 @@ def make_sandbox_settings(config: Config) -> SandboxSettings:
     )  # fmt: skip
 
 
-class LocalSandbox(SandboxLink, SandboxClient):
+class LocalSandbox(SandboxLink, CodeSandbox):
     def __init__(self, settings: SandboxSettings) -> None:
         super().__init__(settings.level)
         self.settings = settings
@@ -128,11 +129,9 @@ class LocalSandbox(SandboxLink, SandboxClient):
 
     async def _start_process(self) -> None:
         """Start a sandbox process, with an empty environment and no files, and wait until it serves or ends."""
-        options = {"folder": str(self.folder), "level": self.settings.level}
-        command = [
-            self.settings.python, "-I", "-B", "-X", "utf8", str(_BOOT), "sandbox",
-            msgspec.json.encode({**options, "max_containers": self.settings.max_containers}).decode(),
-        ]  # fmt: skip
+        settings = self.settings
+        options = {"folder": str(self.folder), "level": settings.level, "max_containers": settings.max_containers}
+        command = [settings.python, *PYTHON_FLAGS, str(_BOOT), "sandbox", msgspec.json.encode(options).decode()]
 
         def start() -> "subprocess.Popen[bytes]":
             """Start it, but not by asyncio, which would kill it with this server although others use it."""

@@ -12,13 +12,12 @@ from hashlib import sha256
 from socket import AF_INET, SOCK_STREAM
 from urllib.parse import SplitResult
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.config.areas import SandboxLevel
 from antiphon.errors import Busy, SandboxUnavailable, UnknownContainer
 from antiphon.sandbox.base import ContainerLimits, SandboxStatus
-from antiphon.sandbox.client import SandboxClient, read_status, start_container
+from antiphon.sandbox.client import CodeSandbox, read_status, start_container
 from antiphon.sandbox.connection import SandboxConnection
 from antiphon.sandbox.remote import RemoteWorker, find_port
 
@@ -28,20 +27,12 @@ _MAX_LOCATIONS = 10_000
 _WEAKEST = "landlock"
 
 
-class WorkerSettings(Struct, frozen=True, kw_only=True):
-    urls: tuple[SplitResult, ...]
-    key: str
-    level: SandboxLevel = "auto"
-
-    def __repr__(self) -> str:
-        """Omits the key."""
-        return f"WorkerSettings(urls={self.urls!r})"
-
-
-class WorkerPool(SandboxClient):
-    def __init__(self, settings: WorkerSettings) -> None:
-        self.settings = settings
-        self.name = f"workers:{sha256(settings.key.encode()).hexdigest()[:12]}"  # a worker separates them by key
+class WorkerPool(CodeSandbox):
+    def __init__(self, urls: Sequence[SplitResult], key: str, level: SandboxLevel = "auto") -> None:
+        self._urls = urls
+        self._key = key
+        self._level = level
+        self.name = f"workers:{sha256(key.encode()).hexdigest()[:12]}"  # a worker separates them by key
         self._workers: dict[tuple[SplitResult, str], RemoteWorker] = {}
         self._locations: dict[str, RemoteWorker] = {}  # by container
         self._resolved_at = float("-inf")
@@ -115,11 +106,11 @@ class WorkerPool(SandboxClient):
         """Return the workers of all addresses. Those whose address is gone are disconnected."""
         async with self._lock:
             if time.monotonic() - self._resolved_at > _REFRESH_SECONDS:
-                found = {(url, address) for url in self.settings.urls for address in await self._look_up(url)}
+                found = {(url, address) for url in self._urls for address in await self._look_up(url)}
                 for missing in self._workers.keys() - found:
                     await self._workers.pop(missing).close()
                 for url, address in found - self._workers.keys():
-                    worker = RemoteWorker(url, address, self.settings.key, self.settings.level)
+                    worker = RemoteWorker(url, address, self._key, self._level)
                     self._workers[url, address] = worker
                 self._resolved_at = time.monotonic()
             return [*self._workers.values()]

@@ -63,10 +63,7 @@ class Conversations(Struct, frozen=True, eq=False):
         if query.after is not None and not is_id(query.after, "conv"):
             raise InvalidValue(f"There is no conversation {quote_id(query.after)} in this list.", param="after")
         page = await self._store.page_conversations(tenant, query.after, query.limit, query.order == "desc")
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        return ConversationList(
-            data=[*map(_to_conversation, page.rows)], first_id=first, last_id=last, has_more=page.has_more
-        )
+        return ConversationList.make(map(_to_conversation, page.rows), page.has_more)
 
     async def get(self, key: ConversationKey) -> Conversation:
         row = await self._store.conversation(key.tenant, key.id)

@@ -69,8 +69,7 @@ class Files:
     async def list_files(self, tenant: str, query: wire.FilesQuery) -> wire.FileList:
         check_store_enabled(self._store_enabled)
         page = await self._store.page_files(tenant, query.after, query.limit, query.order == "desc", query.purpose)
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        return wire.FileList(data=[*map(_to_file, page.rows)], first_id=first, last_id=last, has_more=page.has_more)
+        return wire.FileList.make(map(_to_file, page.rows), page.has_more)
 
     async def get(self, tenant: str, file_id: str) -> wire.FileObject:
         return _to_file(await self.find(tenant, file_id))
@@ -95,11 +94,12 @@ class Files:
         async with aclosing(self.read(row, 0, row.size)) as pieces:
             return row.filename, b"".join([piece async for piece in pieces])
 
-    async def delete(self, tenant: str, file_id: str) -> None:
+    async def delete(self, tenant: str, file_id: str) -> wire.FileDeleted:
         unused = await self._store.delete_file(tenant, file_id)
         if unused is None:
             raise _unknown_error(file_id)
         await self._contents.delete(unused)
+        return wire.FileDeleted(id=file_id)
 
     async def create_upload(self, tenant: str, request: wire.CreateUpload) -> wire.Upload:
         check_store_enabled(self._store_enabled)

@@ -6,6 +6,8 @@ from typing import Generic, Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.protocol.types.lists import ListQuery
+
 T = TypeVar("T")
 RowStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 RUNNING_STATUSES: tuple[RowStatus, ...] = ("queued", "in_progress")
@@ -112,7 +114,7 @@ class SummaryRow(Struct, frozen=True):
 
 
 class SummaryFilter(Struct, frozen=True, kw_only=True):
-    """Which responses a list has; an empty field does not restrict it."""
+    """The responses that a list has; an empty field does not restrict it."""
 
     statuses: frozenset[str] = frozenset()
     model: str | None = None
@@ -158,6 +160,11 @@ class PageQuery(Struct, frozen=True, kw_only=True):
     before: str | None = None
     limit: int = 20
     descending: bool = True
+
+    @classmethod
+    def read(cls, query: ListQuery) -> "PageQuery":
+        before = getattr(query, "before", None)
+        return cls(after=query.after, before=before, limit=query.limit, descending=query.order == "desc")
 
 
 class FileRow(Struct, frozen=True, kw_only=True):
@@ -264,7 +271,7 @@ class ApiKey(Struct, frozen=True):
 
 
 class UsageRow(Struct, frozen=True):
-    """What a key has used on a day, with its columns in the order in which they are selected."""
+    """The usage of a key on a day, with its columns in the order in which they are selected."""
 
     day: int  # days since 1970, UTC
     tenant: str

@@ -112,7 +112,7 @@ class TextChunk(Struct, frozen=True, kw_only=True):
 
 
 class IndexResult(Struct, frozen=True, kw_only=True):
-    """How indexing a file has ended. Without an error, its chunks become visible."""
+    """The end of indexing a file. Without an error, its chunks become visible."""
 
     error_code: str | None = None
     error_message: str | None = None

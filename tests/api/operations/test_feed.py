@@ -17,11 +17,10 @@ from antiphon.errors import Busy, NotAuthenticated, Unavailable
 from antiphon.protocol.types.operations.activity import AnyFeedEvent, FeedClosed, FeedGap, ResponseEnded
 from antiphon.service.operations import feed as module
 from antiphon.service.operations.feed import ActivityFeed, FeedReader
-from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
 from antiphon.wiring import ServerLifecycle
 from tests.api.app import Client, run_api
-from tests.stores.rows import TENANT, TTL, Clock, begin_response, make_end, store_response
+from tests.stores.rows import TENANT, Clock, begin_response, make_end, store_response
 from tests.support.asgi_client import DEADLINE, call
 
 pytestmark = pytest.mark.anyio
@@ -33,19 +32,6 @@ _events = msgspec.json.Decoder(AnyFeedEvent)
 def fast_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(module, "_CHECK_SECONDS", 0.01)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-async def store(clock: Clock) -> AsyncIterator[Store]:
-    store = make_store("memory", TTL, clock)
-    await store.open()
-    yield store
-    await store.close()
 
 
 async def accept_key() -> None: ...

@@ -47,11 +47,6 @@ def truncate_after_use(postgres: Postgres, url: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 async def store(store_location: str, clock: Clock) -> AsyncIterator[Store]:
     store = make_store(store_location, TTL, clock)
     await store.open()

@@ -7,11 +7,11 @@ import pytest
 
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.history.history import make_history
+from antiphon.core.image_generation import MAX_SHOWN_IMAGES
 from antiphon.core.prompt import Json
 from antiphon.protocol.types.parts import InputImage, InputText
 from antiphon.render.content import AttachmentLookup
 from antiphon.render.messages import render_chat
-from antiphon.render.tools.tool_results import MAX_IMAGES
 from tests.render.requests import ALL_FEATURES, make_request, render_messages, user_message
 
 DATA = "A" * 4000
@@ -48,8 +48,8 @@ def test_a_model_without_vision_receives_a_placeholder() -> None:
 
 
 def test_only_the_last_images_are_shown() -> None:
-    contents = render_outputs(MAX_IMAGES + 2)
-    assert [isinstance(content, str) for content in contents] == [True] * 2 + [False] * MAX_IMAGES
+    contents = render_outputs(MAX_SHOWN_IMAGES + 2)
+    assert [isinstance(content, str) for content in contents] == [True] * 2 + [False] * MAX_SHOWN_IMAGES
     assert "not shown again" in contents[0]
 
 

@@ -1,6 +1,5 @@
 """Usage of keys per day: summed in memory, added to the store, and kept while the store does not respond."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,26 +10,12 @@ from antiphon.observe.logs import LOG_CONTEXT, LogContext
 from antiphon.service.access import usage
 from antiphon.service.access.usage import DAY_SECONDS, UsageMeter
 from antiphon.stores.base import UsageRow
-from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
-from tests.stores.rows import TTL, Clock
+from tests.stores.rows import Clock
 
 pytestmark = pytest.mark.anyio
 
 COUNTS = TokenCounts(input_tokens=10, cached_tokens=4, output_tokens=3)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-async def store(clock: Clock) -> AsyncIterator[Store]:
-    store = make_store("memory", TTL, clock)
-    await store.open()
-    yield store
-    await store.close()
 
 
 def record(meter: UsageMeter, tenant: str = "acme", key: str = "key_1") -> None:

@@ -15,7 +15,6 @@ from antiphon.service.containers.live_containers import LiveContainers
 from antiphon.service.files import Files
 from antiphon.stores.base import FileQuota
 from antiphon.stores.contents.folder import FolderContents
-from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
 from tests.stores.rows import Clock
 from tests.support.sandboxes import run_sandbox
@@ -26,14 +25,6 @@ def clock() -> Clock:
     clock = Clock()
     clock.now = time()
     return clock
-
-
-@pytest.fixture
-async def store(clock: Clock) -> AsyncIterator[Store]:
-    store = make_store("memory", 1000.0, clock)
-    await store.open()
-    yield store
-    await store.close()
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from antiphon.service.access.api_keys import DEFAULT_TENANT
 from antiphon.service.persistence.store_maintenance import FileSweeper
 from antiphon.service.persistence.stored_images import StoredImages
 from antiphon.stores.contents.database import DatabaseContents
-from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
 from tests.api.app import ApiServer, parse_events, run_api
 
@@ -21,14 +20,6 @@ pytestmark = pytest.mark.anyio
 
 TENANT = DEFAULT_TENANT
 TOOL = {"type": "image_generation", "partial_images": 2}
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[Store]:
-    store = make_store("memory", 3600.0)
-    await store.open()
-    yield store
-    await store.close()
 
 
 @pytest.fixture

@@ -15,7 +15,9 @@ from antiphon.errors import InvalidValue, McpFailed, UnsupportedParameter
 from antiphon.protocol.types.items import CodeInterpreterCall
 from antiphon.protocol.types.tools import CodeInterpreterTool, Credentials, McpTool
 from antiphon.tools.base import ModelToolCall, ToolResult, ToolServices
-from antiphon.tools.tool_server.code import ServedCodeInterpreter, ServerCode
+from antiphon.tools.code_interpreter.response_code import ResponseCode
+from antiphon.tools.tool_server.code import ServedCodeInterpreter
+from antiphon.tools.tool_server.server import find_session
 from tests.egress.hosts import make_egress_client
 from tests.tools.tool_server import local_tool_server
 from tests.tools.tool_server.local_tool_server import LocalToolServer, make_services, run_tool_server
@@ -35,11 +37,11 @@ async def ignore(delta: Delta) -> None:
     pass
 
 
-async def run(tool: ServerCode, code: str) -> ToolResult:
+async def run(tool: ResponseCode, code: str) -> ToolResult:
     return await tool.run(ModelToolCall(key=0, id="ci_1", name="code_interpreter", arguments=code), ignore)
 
 
-def begin(built_in: ServedCodeInterpreter, tenant: str = "tenant") -> ServerCode:
+def begin(built_in: ServedCodeInterpreter, tenant: str = "tenant") -> ResponseCode:
     return built_in.begin(TOOL, tenant, frozenset())
 
 
@@ -53,15 +55,15 @@ async def test_a_session_is_continued_along_a_conversation_by_the_same_tenant_al
     await first.prepare("tools[0]", [])
     await run(first, "x = 41")
     for tool in (later, foreign):
-        await tool.prepare("tools[0]", [past_call("cntr_older"), past_call(first.session.id)])
-        assert tool.session.id == first.session.id
+        await tool.prepare("tools[0]", [past_call("cntr_older"), past_call(first.container.id)])
+        assert tool.container.id == first.container.id
     assert (await run(later, "print(x + 1)")).model_output == "42"
     assert "NameError" in str((await run(foreign, "print(x)")).model_output)
     assert "NameError" in str((await run(other, "print(x)")).model_output)
     sessions = server.sessions()
     assert sessions[0] == sessions[1]
     assert len({*sessions}) == 3
-    assert first.session.id not in sessions
+    assert first.container.id not in sessions
     await built_in.close()
 
 
@@ -71,14 +73,14 @@ async def test_a_server_that_takes_a_response_over_continues_its_session(server:
     await tool.prepare("tools[0]", [])
     assert await tool.recover([past_call("cntr_taken_over")]) == ""
     await run(tool, "1")
-    assert tool.session.id == "cntr_taken_over"
+    assert tool.container.id == "cntr_taken_over"
     await built_in.close()
 
 
 async def test_headers_of_the_operator_and_of_the_client_are_sent(server: LocalToolServer) -> None:
     built_in = ServedCodeInterpreter(make_services(server.url, token="operators-own"))
     tool = begin(built_in)
-    tool.session.credentials = Credentials(headers={"X-Team": "blue"}, authorization="the-clients")
+    find_session(tool).credentials = Credentials(headers={"X-Team": "blue"}, authorization="the-clients")
     await run(tool, "1")
     _, _, headers = server.calls[0]
     assert (headers["authorization"], headers["x-team"]) == ("Bearer operators-own", "blue")

@@ -18,14 +18,15 @@ from antiphon.protocol.types.items import (
 )
 from antiphon.protocol.types.tools import ContainerAuto, ContainerReference, ShellTool, SkillReference
 from antiphon.tools.base import ModelToolCall, ToolResult
-from antiphon.tools.tool_server.shell import ServedShell, ServerShell
+from antiphon.tools.hosted_shell.response_shell import ResponseShell
+from antiphon.tools.tool_server.shell import ServedShell
 from tests.tools.tool_server.local_tool_server import LocalToolServer, make_services, run_tool_server
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[tuple[LocalToolServer, ServerShell]]:
+async def opened() -> AsyncIterator[tuple[LocalToolServer, ResponseShell]]:
     with run_tool_server() as server:
         built_in = ServedShell(make_services(server.url))
         yield server, built_in.begin(ShellTool(environment=ContainerAuto()), "tenant", frozenset())
@@ -36,7 +37,7 @@ def make_call(*commands: str, **limits: int) -> ModelToolCall:
     return ModelToolCall(key=3, id="sho_3", name="shell", arguments=json.dumps({"commands": commands, **limits}))
 
 
-async def run(tool: ServerShell, *commands: str, **limits: int) -> ToolResult:
+async def run(tool: ResponseShell, *commands: str, **limits: int) -> ToolResult:
     """Run commands; the output of each is emitted when it has ended."""
     emitted: list[Delta] = []
 

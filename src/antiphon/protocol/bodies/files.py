@@ -3,17 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-from msgspec import ValidationError
-
 from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
-from antiphon.protocol.decoding.error_messages import explain
+from antiphon.protocol.bodies.forms import convert_fields
+from antiphon.protocol.decoding.codec import RequestDecoder
 from antiphon.protocol.types.files import CompleteUpload, CreateUpload, FileFields
 
 _upload_decoder = RequestDecoder(CreateUpload)
-_completion_decoder = RequestDecoder(CompleteUpload)
+decode_completion = RequestDecoder(CompleteUpload).decode_body
 
 
 def decode_file_fields(fields: Mapping[str, str]) -> tuple[FileFields, list[str]]:
@@ -28,15 +25,11 @@ def decode_file_fields(fields: Mapping[str, str]) -> tuple[FileFields, list[str]
             values.setdefault(base, {})[key] = value
         else:
             values[name] = value
-    try:
-        request = msgspec.convert(values, FileFields, strict=False)
-    except ValidationError as error:
-        raise explain(error, values, FileFields) from None
-    return request, [name for name in values if name not in FileFields.__struct_fields__]
+    return convert_fields(values, FileFields)
 
 
 def decode_upload(body: bytes, limits: Limits) -> tuple[CreateUpload, list[str]]:
-    request, ignored = _upload_decoder.convert(decode_object(body, limits), len(body), limits)
+    request, ignored = _upload_decoder.decode_body(body, limits)
     check_filename(request.filename, limits, "filename")
     if request.bytes > limits.stored_file_bytes:
         raise InvalidValue(f"A file has at most {limits.stored_file_bytes:,} bytes.", param="bytes")
@@ -47,7 +40,3 @@ def check_filename(filename: str, limits: Limits, param: str) -> None:
     """Check the name of a file, which is stored and sent back, and never a path on the server."""
     if not 0 < len(filename) <= limits.id_length or "\0" in filename:  # PostgreSQL rejects NUL in text
         raise InvalidValue(f"The name of a file has 1 to {limits.id_length} characters without NUL.", param=param)
-
-
-def decode_completion(body: bytes, limits: Limits) -> tuple[CompleteUpload, list[str]]:
-    return _completion_decoder.convert(decode_object(body, limits), len(body), limits)

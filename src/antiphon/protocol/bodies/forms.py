@@ -6,13 +6,17 @@ in memory.
 
 import re
 from enum import Enum
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, ValidationError
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from antiphon.errors import InvalidValue
+from antiphon.protocol.decoding.error_messages import explain
+
+T = TypeVar("T", bound=Struct)
 
 MAX_PARTS: Final = 64
 _BOUNDARY: Final = re.compile(rb"[ -~]{1,70}")  # RFC 2046 §5.1.1
@@ -110,3 +114,12 @@ class FormParser:
 
     def _on_end(self) -> None:
         self.ended = True
+
+
+def convert_fields(values: dict[str, Any], kind: type[T]) -> tuple[T, list[str]]:
+    """Return the fields of a form, whose values are texts, as a struct, and the names of unknown ones."""
+    try:
+        request = msgspec.convert(values, kind, strict=False)
+    except ValidationError as error:
+        raise explain(error, values, kind) from None
+    return request, [name for name in values if name not in kind.__struct_fields__]

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-import msgspec
-from msgspec import Meta, Struct, ValidationError
+from msgspec import UNSET, Meta, Struct
 
 from antiphon.errors import InvalidValue, UnsupportedParameter, missing_parameter
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
-from antiphon.protocol.decoding.error_messages import explain
+from antiphon.protocol.bodies.forms import convert_fields
+from antiphon.protocol.decoding.codec import RequestDecoder
 from antiphon.protocol.types.events import ErrorBody
+from antiphon.protocol.types.parts import InputImage
 
 Quality = Literal["low", "medium", "high", "xhigh", "max", "auto", "standard", "hd"]
 Background = Literal["transparent", "opaque", "auto"]
@@ -64,6 +64,10 @@ class ImageReference(Struct, kw_only=True):
     image_url: str | None = None
     file_id: str | None = None
 
+    def to_part(self) -> InputImage:
+        url, file_id = (UNSET if value is None else value for value in (self.image_url, self.file_id))
+        return InputImage(image_url=url, file_id=file_id)
+
 
 class EditImage(EditFields, kw_only=True):
     """A request in JSON to edit images."""
@@ -114,7 +118,7 @@ class ImagesResponse(Struct, kw_only=True, omit_defaults=True):
 
 
 class ImageEvent(Struct, kw_only=True, omit_defaults=True, tag_field="type"):
-    """What all events with an image have."""
+    """The fields of all events with an image."""
 
     b64_json: bytes
     created_at: int
@@ -163,12 +167,12 @@ _edit_decoder = RequestDecoder(EditImage)
 
 def decode_generation(body: bytes, limits: Limits) -> tuple[CreateImage, list[str]]:
     """Return the request and the names of unknown fields."""
-    request, ignored = _generation_decoder.convert(decode_object(body, limits), len(body), limits)
+    request, ignored = _generation_decoder.decode_body(body, limits)
     return _check(request), ignored
 
 
 def decode_edit(body: bytes, limits: Limits) -> tuple[EditImage, list[str]]:
-    request, ignored = _edit_decoder.convert(decode_object(body, limits), len(body), limits)
+    request, ignored = _edit_decoder.decode_body(body, limits)
     for param, image in [(f"images[{at}]", image) for at, image in enumerate(request.images)] + [
         ("mask", request.mask)
     ]:
@@ -182,11 +186,8 @@ def decode_form(fields: Mapping[str, str], kind: type[T]) -> tuple[T, list[str]]
     values: dict[str, Any] = dict(fields)
     if "prompt" in kind.__struct_fields__ and "prompt" not in values:
         raise missing_parameter("prompt")
-    try:
-        request = msgspec.convert(values, kind, strict=False)
-    except ValidationError as error:
-        raise explain(error, values, kind) from None
-    return _check(request), [name for name in values if name not in kind.__struct_fields__]
+    request, ignored = convert_fields(values, kind)
+    return _check(request), ignored
 
 
 def _check(request: T) -> T:

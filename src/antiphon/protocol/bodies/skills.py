@@ -3,16 +3,11 @@
 from collections.abc import Mapping
 
 from antiphon.errors import invalid_value
-from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
+from antiphon.protocol.decoding.codec import RequestDecoder
 from antiphon.protocol.types.skills import UpdateSkill
 
-_update_decoder = RequestDecoder(UpdateSkill)
+decode_skill_update = RequestDecoder(UpdateSkill).decode_body
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
-
-
-def decode_skill_update(body: bytes, limits: Limits) -> tuple[UpdateSkill, list[str]]:
-    return _update_decoder.convert(decode_object(body, limits), len(body), limits)
 
 
 def decode_version_fields(fields: Mapping[str, str]) -> tuple[bool, list[str]]:

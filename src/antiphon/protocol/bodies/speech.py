@@ -5,8 +5,7 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import RequestDecoder, decode_object, encode
+from antiphon.protocol.decoding.codec import RequestDecoder, encode
 
 AudioFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
@@ -42,9 +41,4 @@ class CreateSpeech(Struct, kw_only=True):
         return encode(replace(self, model=model))
 
 
-_decoder = RequestDecoder(CreateSpeech)
-
-
-def decode_speech(body: bytes, limits: Limits) -> tuple[CreateSpeech, list[str]]:
-    """Return the request and the names of unknown fields, which are not passed on: some name URLs to fetch."""
-    return _decoder.convert(decode_object(body, limits), len(body), limits)
+decode_speech = RequestDecoder(CreateSpeech).decode_body  # unknown fields are not passed on: some name URLs to fetch

@@ -70,7 +70,7 @@ def decode_tokenize(body: bytes, limits: Limits) -> DecodedTokenize:
 
 
 def decode_detokenize(body: bytes, limits: Limits) -> tuple[Detokenize, list[str]]:
-    return _detokenize_decoder.convert(decode_object(body, limits), len(body), limits)
+    return _detokenize_decoder.decode_body(body, limits)
 
 
 def _decode_chat(raw: Json) -> DecodedTokenize:

@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 from antiphon.errors import InvalidValue, missing_parameter
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.checks import check_output
-from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
+from antiphon.protocol.decoding.codec import RequestDecoder
 from antiphon.protocol.decoding.normalise import drop_nulls, normalise_output
 from antiphon.protocol.types.parts import ToolOutputPart
 from antiphon.protocol.types.tools import Json
@@ -43,7 +43,7 @@ _decoder = RequestDecoder(SubmitToolOutput, _normalise)
 
 def decode_tool_output(body: bytes, limits: Limits) -> SubmittedToolOutput:
     """Decode the body. `output` accepts the same values as in a `function_call_output` item."""
-    request, ignored = _decoder.convert(decode_object(body, limits), len(body), limits)
+    request, ignored = _decoder.decode_body(body, limits)
     check_output(request.output, "output")
     return SubmittedToolOutput(*_resolve_call_id(request), request.output, ignored)
 

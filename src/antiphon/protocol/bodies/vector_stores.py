@@ -5,7 +5,7 @@ from typing import Any
 from antiphon.errors import MissingParameter, invalid_value, mutually_exclusive
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.checks import check_filter, check_metadata, check_ranking
-from antiphon.protocol.decoding.codec import RequestDecoder, decode_object
+from antiphon.protocol.decoding.codec import RequestDecoder
 from antiphon.protocol.decoding.normalise import drop_nulls, filter_objects
 from antiphon.protocol.types import vector_stores as wire
 from antiphon.protocol.types.filters import Attributes
@@ -35,7 +35,7 @@ _search_decoder = RequestDecoder(wire.SearchVectorStore)
 
 
 def decode_vector_store(body: bytes, limits: Limits) -> tuple[wire.CreateVectorStore, list[str]]:
-    request, ignored = _create_decoder.convert(decode_object(body, limits), len(body), limits)
+    request, ignored = _create_decoder.decode_body(body, limits)
     _check_text(request.name, "name", limits)
     _check_text(request.description, "description", limits)
     _check_chunking(request.chunking_strategy, "chunking_strategy")
@@ -44,27 +44,27 @@ def decode_vector_store(body: bytes, limits: Limits) -> tuple[wire.CreateVectorS
 
 
 def decode_vector_store_update(body: bytes, limits: Limits) -> tuple[wire.UpdateVectorStore, list[str]]:
-    request, ignored = _update_decoder.convert(decode_object(body, limits), len(body), limits)
+    request, ignored = _update_decoder.decode_body(body, limits)
     _check_text(request.name or "", "name", limits)
     check_metadata(request.metadata or {}, limits)
     return request, ignored
 
 
 def decode_store_file(body: bytes, limits: Limits) -> tuple[wire.AddVectorStoreFile, list[str]]:
-    request, ignored = _file_decoder.convert(decode_object(body, limits), len(body), limits)
+    request, ignored = _file_decoder.decode_body(body, limits)
     _check_file(request, "", limits)
     return request, ignored
 
 
 def decode_attributes(body: bytes, limits: Limits) -> tuple[wire.UpdateVectorStoreFile, list[str]]:
-    request, ignored = _attributes_decoder.convert(decode_object(body, limits), len(body), limits)
+    request, ignored = _attributes_decoder.decode_body(body, limits)
     _check_attributes(request.attributes or {}, "attributes", limits)
     return request, ignored
 
 
 def decode_file_batch(body: bytes, limits: Limits) -> tuple[wire.CreateFileBatch, list[str]]:
     """Decode a batch, and set its `files`. Fields that hold for all files are ignored beside it, as by OpenAI."""
-    request, ignored = _batch_decoder.convert(decode_object(body, limits), len(body), limits)
+    request, ignored = _batch_decoder.decode_body(body, limits)
     if request.files is not None:
         if request.file_ids is not None:
             raise mutually_exclusive("files", "file_ids")
@@ -83,7 +83,7 @@ def decode_file_batch(body: bytes, limits: Limits) -> tuple[wire.CreateFileBatch
 
 
 def decode_search(body: bytes, limits: Limits) -> tuple[wire.SearchVectorStore, list[str]]:
-    request, ignored = _search_decoder.convert(decode_object(body, limits), len(body), limits)
+    request, ignored = _search_decoder.decode_body(body, limits)
     queries = [request.query] if isinstance(request.query, str) else request.query
     if not all(map(str.strip, queries)):
         raise invalid_value("query", "it is empty")

@@ -109,6 +109,10 @@ class RequestDecoder(Generic[T]):
             return RequestPart(value, ignored)
         return RequestPart(SharedList(value), ignored, cacheable=McpTool not in map(type, value))  # may hold secrets
 
+    def decode_body(self, body: bytes, limits: Limits) -> tuple[T, list[str]]:
+        """Decode a body without parts; return it and the names of unknown fields."""
+        return self.convert(decode_object(body, limits), len(body), limits)
+
     def convert(self, raw: Json, size: int, limits: Limits, skip: str = "") -> tuple[T, list[str]]:
         """Normalise and convert JSON of `size` bytes; return the body and the names of unknown fields. The field `skip`
         is not searched.
@@ -168,7 +172,7 @@ def decode_conversation(body: bytes, limits: Limits) -> tuple[CreateConversation
 
 
 def decode_conversation_update(body: bytes, limits: Limits) -> tuple[UpdateConversation, list[str]]:
-    update, ignored = _update_decoder.convert(decode_object(body, limits), len(body), limits)
+    update, ignored = _update_decoder.decode_body(body, limits)
     checks.check_metadata(update.metadata or {}, limits)
     return update, ignored
 

@@ -1,7 +1,7 @@
 """Paginated lists. `last_id` of one page is `after` of the next. A page may hold fewer entries than requested."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 from msgspec import Meta, Raw, Struct, field
@@ -45,6 +45,13 @@ class ListPage(Struct, kw_only=True):
     first_id: str
     last_id: str
     has_more: bool
+
+    @classmethod
+    def make(cls, entries: Iterable[Any], has_more: bool) -> Self:
+        """Return a page of objects with ids."""
+        data = [*entries]
+        first, last = (data[0].id, data[-1].id) if data else ("", "")
+        return cls(data=data, first_id=first, last_id=last, has_more=has_more)
 
 
 class ItemList(ListPage, kw_only=True):

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from antiphon.core.image_generation import take_latest
 from antiphon.core.images import measure_data_url
 from antiphon.core.prompt import Json
 from antiphon.protocol.types import items as it
@@ -35,7 +36,7 @@ ComputerDeclaration = wire.ComputerTool | wire.ComputerUsePreviewTool
 _MAX_SIDE: Final = 65_536  # pixels; of a screen whose size is not known
 _MAX_ACTIONS, _MAX_KEYS, _MAX_POINTS = 32, 8, 64
 _MAX_SCROLL: Final = 100_000  # pixels
-_MAX_SCREENSHOTS, _MAX_SCREENSHOT_CHARS, _OMITTED_AT_ONCE = 32, 16 * 1024 * 1024, 8
+_OMITTED_AT_ONCE: Final = 8  # screenshots
 OLD_SCREENSHOT: Final = "[A screenshot, which is not shown again.]"
 _OPTIONAL_FIELDS: Final = frozenset({"button", "keys"})
 
@@ -96,16 +97,10 @@ def show_screen_size(offered: OfferedTools, screenshot: str) -> OfferedTools:
 
 def find_first_screenshot(items: Sequence[it.InputItem]) -> int:
     """Return the index of the first item whose screenshot is shown."""
-    indexes = [index for index, item in enumerate(items) if type(item) is it.ComputerCallOutput]
-    shown, characters = 0, 0
-    for index in reversed(indexes):
-        url = items[index].output.image_url  # type: ignore[union-attr]  # a ComputerCallOutput
-        characters += 0 if url is UNSET else len(url)
-        if shown == _MAX_SCREENSHOTS or characters > _MAX_SCREENSHOT_CHARS:
-            break
-        shown += 1
-    omitted = -(-(len(indexes) - shown) // _OMITTED_AT_ONCE) * _OMITTED_AT_ONCE
-    return indexes[min(omitted, len(indexes) - 1)]
+    found = [(index, item) for index, item in enumerate(items) if isinstance(item, it.ComputerCallOutput)]
+    shown = [*take_latest(reversed(found), lambda pair: len(pair[1].output.image_url or ""))]
+    omitted = -(-(len(found) - len(shown)) // _OMITTED_AT_ONCE) * _OMITTED_AT_ONCE
+    return found[min(omitted, len(found) - 1)][0]
 
 
 def _list_actions(screen: Screen) -> list[Json]:

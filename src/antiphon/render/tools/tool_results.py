@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from antiphon.core.code_approvals import list_run_requests
 from antiphon.core.deltas import ToolOutputContent
-from antiphon.core.image_generation import describe_image, get_generated_image, measure_image
+from antiphon.core.image_generation import describe_image, get_generated_image, measure_image, take_latest
 from antiphon.protocol.types.items import (
     ImageGenerationCall,
     InputItem,
@@ -25,8 +25,6 @@ from antiphon.protocol.types.items import (
 )
 from antiphon.protocol.types.parts import InputImage, InputText, MessagePart
 
-MAX_IMAGES: Final = 32
-MAX_IMAGE_CHARACTERS: Final = 16 * 1024 * 1024  # total length of the image data
 _MIN_DATA_LENGTH: Final = 256  # characters; shorter data is left in place
 
 
@@ -35,15 +33,9 @@ class VisibleImages:
 
     def __init__(self, outputs: Mapping[str, ToolOutputContent], accepts_images: bool) -> None:
         self._accepts_images = accepts_images
-        self._visible: set[int] = set()
-        images, characters = MAX_IMAGES if accepts_images else 0, MAX_IMAGE_CHARACTERS
         parts = [part for output in outputs.values() if not isinstance(output, str) for part in output]
-        for part in reversed(parts):
-            if isinstance(part, InputImage):
-                images, characters = images - 1, characters - measure_image(part)
-                if images < 0 or characters < 0:
-                    break
-                self._visible.add(id(part))
+        images = [part for part in reversed(parts) if accepts_images and isinstance(part, InputImage)]
+        self._visible = {id(image) for image in take_latest(images, measure_image)}
 
     def replace_hidden(self, parts: Sequence[MessagePart]) -> list[MessagePart]:
         """Replace images that are not shown by a note."""
@@ -58,15 +50,10 @@ class VisibleImages:
 
 def show_generated_images(items: Sequence[InputItem]) -> dict[int, list[MessagePart]]:
     """Return what a model that sees is shown of the images that were made: the latest ones, by identity of the item."""
-    shown: dict[int, list[MessagePart]] = {}
-    characters = MAX_IMAGE_CHARACTERS
-    for item in reversed(items):
-        if isinstance(item, ImageGenerationCall) and (image := get_generated_image(item)) is not None:
-            characters -= measure_image(image)
-            if characters < 0 or len(shown) == MAX_IMAGES:
-                break
-            shown[id(item)] = [InputText(text=describe_image(item)), image]
-    return shown
+    calls = (item for item in reversed(items) if isinstance(item, ImageGenerationCall))
+    made = ((item, image) for item in calls if (image := get_generated_image(item)) is not None)
+    latest = take_latest(made, lambda pair: measure_image(pair[1]))
+    return {id(item): [InputText(text=describe_image(item)), image] for item, image in latest}
 
 
 def strip_binary_data(output: str) -> str:

@@ -15,7 +15,7 @@ _PROCESS_SHARE = 7 / 8  # of the memory limit: one process gets a MemoryError be
 
 @dataclass(frozen=True, kw_only=True)
 class Confinement:
-    """What the sandbox process decides about a container. It is sent to the zygote as JSON."""
+    """The sandbox process's decisions about a container. It is sent to the zygote as JSON."""
 
     namespaces: bool
     root: str  # an empty folder

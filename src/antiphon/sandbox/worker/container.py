@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from antiphon.sandbox.worker import frames, gvisor, processes
 from antiphon.sandbox.worker.confinement import Confinement
@@ -27,7 +27,9 @@ Emit = Callable[[frames.Header, bytes], None]
 MAX_OUTPUT = 1024 * 1024  # bytes of stdout and stderr together that are kept for a call
 _READY_SECONDS = 20.0
 _TIMEOUT_GRACE = 0.5  # after the deadline of a call
-INTERRUPT_GRACE = 2.0  # after an interrupt
+_INTERRUPT_GRACE = 2.0  # after an interrupt of code that has begun
+_MAX_DELAY = 18.0  # on top of it, that processes wait for a CPU
+_DELAY_POLL = 0.1
 _END_SECONDS = 5.0
 _IDLE_CPU_SECONDS = 20.0  # that processes may use between two calls
 _REPORT_SECONDS = 0.1
@@ -50,7 +52,7 @@ class Call:
     dropped: int = 0
     figures: int = 0
     outcome: str = ""  # set by what ends the call early
-    has_begun: bool = False  # the kernel notices interrupts
+    begun: asyncio.Event = field(default_factory=asyncio.Event)  # the kernel notices interrupts, or has ended
     cpu_limit: float = 0.0
     spared: frozenset[int] | None = None  # processes that are older than a command; None: the call is no command
     exit_code: int | None = None
@@ -64,8 +66,7 @@ class KernelProcess:
     pidfd: int
     channel: socket.socket
     pipes: dict[int, str]  # stdout, stderr
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+    writer: asyncio.StreamWriter | None = None  # to the channel
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     is_ready: bool = False  # code may run in it
     complaint: bytes = b""  # what was printed before
@@ -128,19 +129,16 @@ class Container:
         for folder in (self.data, self._temporary):
             folder.restore_mode()
         kernel = await self._open_kernel()
-        ready = await _read_ready(kernel)
-        if ready != "":
-            self._abandon(kernel, ready)
+        try:
+            reader = await self._await_ready(kernel)
+        except StartFailed as error:
+            kernel.signal(signal.SIGKILL)
+            self._drain(kernel)
+            self._close_kernel()
+            last = kernel.complaint.decode(errors="replace").strip().rpartition("\n")[2]
+            raise StartFailed(f"{error}: {last}" if last else str(error)) from None
         kernel.is_ready = True
-        asyncio.get_running_loop().create_task(self._follow(kernel))
-
-    def _abandon(self, kernel: KernelProcess, reason: str) -> NoReturn:
-        kernel.signal(signal.SIGKILL)
-        for number in kernel.pipes:
-            self._drain(kernel, number)
-        self._close_kernel()
-        last = kernel.complaint.decode(errors="replace").strip().rpartition("\n")[2]
-        raise StartFailed(f"{reason}: {last}" if last else reason)
+        asyncio.get_running_loop().create_task(self._follow(kernel, reader))
 
     async def _open_kernel(self) -> KernelProcess:
         loop = asyncio.get_running_loop()
@@ -158,18 +156,29 @@ class Container:
             for _, writer_end in pipes:
                 os.close(writer_end)
         own.setblocking(False)
-        listener = await receive_listener(own, _READY_SECONDS) if self._spec.network else None
-        reader, writer = await asyncio.open_connection(sock=own, limit=2 * frames.MAX_PAYLOAD)
         names = {pipes[0][0]: "stdout", pipes[1][0]: "stderr"}
-        self._kernel = KernelProcess(guard, pidfd, own, names, reader, writer)
+        self._kernel = KernelProcess(guard, pidfd, own, names)
         for number in names:
             os.set_blocking(number, False)
             loop.add_reader(number, self._read_output, self._kernel, number)
-        if isinstance(listener, str):
-            self._abandon(self._kernel, listener)
-        if listener is not None:
-            await self.relay.open(listener)
         return self._kernel
+
+    async def _await_ready(self, kernel: KernelProcess) -> asyncio.StreamReader:
+        """Wait until a kernel can run code, and return what it writes to the channel. Raises StartFailed."""
+        if self._spec.network:
+            await self.relay.open(await receive_listener(kernel.channel, _READY_SECONDS))
+        reader, kernel.writer = await asyncio.open_connection(sock=kernel.channel, limit=2 * frames.MAX_PAYLOAD)
+        try:
+            frame = await asyncio.wait_for(frames.read(reader), _READY_SECONDS)
+        except TimeoutError:
+            raise StartFailed(f"the kernel was not ready within {_READY_SECONDS:g} s") from None
+        except frames.InvalidFrame as error:
+            raise StartFailed(str(error)) from None
+        if frame is None:
+            raise StartFailed("the kernel ended while it was confined")
+        if frame[0].get("ready") is not True:
+            raise StartFailed(str(frame[0].get("failed"))[:500])
+        return reader
 
     async def run(self, code: bytes, seconds: float, cpu_seconds: float, emit: Emit) -> dict[str, Any]:
         """Run code and return how it ended; output and figures are emitted meanwhile."""
@@ -181,6 +190,7 @@ class Container:
                 await self._start()
                 kernel, restarted, self._lost = self._kernel, self._lost, False
                 assert kernel is not None
+                assert kernel.writer is not None
                 began, self._server_files = time.monotonic(), set()
                 tree = self._list_tree(kernel)
                 processes.lower_priority(tree)
@@ -188,10 +198,10 @@ class Container:
                 call.spared = frozenset(tree) if code.startswith(SHELL_CELL.encode()) else None
                 kernel.writer.write(frames.pack({"nonce": call.nonce}, code))
                 outcome = await self._await_end(kernel, call, seconds)
-                for number in kernel.pipes:
-                    self._drain(kernel, number)
+                self._drain(kernel)
             finally:
                 self._call = None
+                call.begun.set()
                 self.relay.end_all()
             kernel.cpu_base = self._measure_cpu(kernel, self._list_tree(kernel))
             changed = await self._find_changes()
@@ -249,7 +259,7 @@ class Container:
 
         Code that has not begun would not notice it: this is called again when it begins.
         """
-        if not call.has_begun:
+        if not call.begun.is_set():
             return
         if call.spared is None or self._spec.runsc:
             kernel.signal(signal.SIGINT)
@@ -275,10 +285,24 @@ class Container:
             return
         call.outcome = "interrupted"
         if kernel is not None:
-            await self._end_code(kernel, call, INTERRUPT_GRACE)
-        await asyncio.wait({call.done}, timeout=INTERRUPT_GRACE)
+            await self._end_code(kernel, call, _INTERRUPT_GRACE)
+        await self._await_interrupt(call)
         if self._call is call and not call.done.done():
             await self.kill("interrupted")
+
+    async def _await_interrupt(self, call: Call) -> None:
+        """Wait for the end of an interrupted call. Its time begins with the code, and passes while it has a CPU."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(call.begun.wait(), _READY_SECONDS)
+        began, delayed = time.monotonic(), self._measure_delay()
+        while self._call is call and not call.done.done():
+            delay = min(self._measure_delay() - delayed, _MAX_DELAY)
+            if time.monotonic() - began > _INTERRUPT_GRACE + delay:
+                return
+            await asyncio.wait({call.done}, timeout=_DELAY_POLL)
+
+    def _measure_delay(self) -> float:
+        return 0.0 if self._kernel is None else processes.measure_delay(processes.list_tree(self._kernel.guard))
 
     async def kill(self, reason: str) -> None:
         """Kill all processes of the container, and wait until they have ended."""
@@ -360,26 +384,26 @@ class Container:
         self._stamps = {**files, **{path: stamps[path] for path in own & stamps.keys()}}
         return [{"path": path, "size": files[path].size} for path in sorted(changed)]
 
-    async def _follow(self, kernel: KernelProcess) -> None:
+    async def _follow(self, kernel: KernelProcess, reader: asyncio.StreamReader) -> None:
         """Take the frames of a kernel. One that breaks the protocol is killed."""
         try:
-            while (frame := await frames.read(kernel.reader)) is not None:
+            while (frame := await frames.read(reader)) is not None:
                 self._take(kernel, *frame)
         except frames.InvalidFrame:
             pass
         if kernel is self._kernel and not kernel.ended.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(kernel.ended.wait(), _REPORT_SECONDS)  # its guard is about to report its end
-            await self.kill("exited" if kernel.reader.at_eof() else "protocol")
+            await self.kill("exited" if reader.at_eof() else "protocol")
 
     def _take(self, kernel: KernelProcess, header: frames.Header, payload: bytes) -> None:
         call = self._call
         if call is None or kernel is not self._kernel or header.get("nonce") != call.nonce or call.done.done():
             raise frames.InvalidFrame("a frame outside of a call")
-        if header.get("begun") is True and not call.has_begun:
-            call.has_begun = True
+        if header.get("begun") is True and not call.begun.is_set():
+            call.begun.set()
             if call.outcome:
-                asyncio.get_running_loop().create_task(self._end_code(kernel, call, INTERRUPT_GRACE))
+                asyncio.get_running_loop().create_task(self._end_code(kernel, call, _INTERRUPT_GRACE))
         elif "figure" in header:
             call.figures += 1
             if call.figures <= MAX_FIGURES:
@@ -416,10 +440,12 @@ class Container:
                 call.emit({"stream": kernel.pipes[number]}, kept)
         return True
 
-    def _drain(self, kernel: KernelProcess, number: int) -> None:
-        for _ in range(_MAX_DRAIN):
-            if not self._read_output(kernel, number):
-                return
+    def _drain(self, kernel: KernelProcess) -> None:
+        """Take what the pipes still hold."""
+        for number in kernel.pipes:
+            reads = 0
+            while reads < _MAX_DRAIN and self._read_output(kernel, number):
+                reads += 1
 
     def _close_kernel(self) -> None:
         kernel, self._kernel = self._kernel, None
@@ -428,21 +454,8 @@ class Container:
         for number in kernel.pipes:
             asyncio.get_running_loop().remove_reader(number)
             os.close(number)
-        kernel.writer.close()
+        (kernel.writer or kernel.channel).close()
         os.close(kernel.pidfd)
-
-
-async def _read_ready(kernel: KernelProcess) -> str:
-    """Wait until a kernel is ready; returns why it is not."""
-    try:
-        frame = await asyncio.wait_for(frames.read(kernel.reader), _READY_SECONDS)
-    except TimeoutError:
-        return f"the kernel was not ready within {_READY_SECONDS:g} s"
-    except frames.InvalidFrame as error:
-        return str(error)
-    if frame is None:
-        return "the kernel ended while it was confined"
-    return "" if frame[0].get("ready") is True else str(frame[0].get("failed"))[:500]
 
 
 def _make_folders(folder: str, spec: Confinement) -> None:

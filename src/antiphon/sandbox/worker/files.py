@@ -20,7 +20,7 @@ _FOLDER_BYTES = 4096  # of an entry, for the sum: empty files fill a disk too
 
 
 class Stamp(NamedTuple):
-    """What tells whether a file was changed."""
+    """The properties of a file that differ after a change."""
 
     inode: int
     mtime: int
@@ -28,7 +28,7 @@ class Stamp(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What is in a folder: regular files with names that are text, and sums over all entries."""
+    """The contents of a folder: regular files with names that are text, and sums over all entries."""
 
     files: dict[str, Stamp]
     size: int

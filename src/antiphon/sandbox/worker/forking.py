@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.sandbox.worker.confinement import Confinement
+from antiphon.sandbox.worker.paths import PYTHON_FLAGS
 
 _START_SECONDS = 60.0  # importing pandas and matplotlib for the first time takes seconds
 _FORK_SECONDS = 10.0
 _MAX_MESSAGE = 65536
-# Isolated, without bytecode files, with UTF-8 whatever the locale is.
-COMMAND = (sys.executable, "-I", "-B", "-X", "utf8", str(Path(__file__).with_name("boot.py")))
+COMMAND = (sys.executable, *PYTHON_FLAGS, str(Path(__file__).with_name("boot.py")))
 ALL = 0  # instead of the number of a guard
 
 

@@ -22,6 +22,7 @@ from antiphon.sandbox.worker import namespaces, processes, syscalls
 from antiphon.sandbox.worker.confinement import Confinement, drop_privileges
 from antiphon.sandbox.worker.files import remove_tree
 from antiphon.sandbox.worker.kernel import Kernel
+from antiphon.sandbox.worker.paths import PYTHON_FLAGS
 from antiphon.sandbox.worker.syscalls import NODEV, NOEXEC, NOSUID
 
 _OWN_PROCESSES = 8  # of a container without code: the guard, runsc twice, gofer, sandbox, and those that run code
@@ -95,16 +96,8 @@ def write_bundle(spec: Confinement, readable: list[str], bundle: str) -> None:
         spec, uid=None, root="", data=spec.data_path, temporary=spec.temporary_path, skills=spec.skills_path
     )
     folder, _, name = sys.executable.rpartition("/")  # the folder may be a link; the file itself may be one of a venv
-    command = (
-        f"{os.path.realpath(folder)}/{name}",
-        "-I",
-        "-B",
-        "-X",
-        "utf8",
-        f"{_PROGRAM}/boot.py",
-        "guest",
-        json.dumps(asdict(guest)),
-    )
+    python, arguments = f"{os.path.realpath(folder)}/{name}", ("guest", json.dumps(asdict(guest)))
+    command = (python, *PYTHON_FLAGS, f"{_PROGRAM}/boot.py", *arguments)
     process = {"args": command, "cwd": "/", "env": [], "user": {"uid": 0, "gid": 0}, "noNewPrivileges": True}
     description = {
         "ociVersion": "1.0.2", "process": {**process, "capabilities": {}}, "mounts": mounts, "hostname": "sandbox",

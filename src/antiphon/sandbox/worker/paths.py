@@ -1,6 +1,8 @@
-"""Paths in containers, which clients and code may choose."""
+"""Paths in containers, which clients and code may choose, and the flags of interpreters."""
 
 SKILLS = "/home/oai/skills"
+# Of every interpreter of the sandbox: isolated, without bytecode files, with UTF-8 whatever the locale is.
+PYTHON_FLAGS = ("-I", "-B", "-X", "utf8")
 MAX_DEPTH = 32
 
 

@@ -91,6 +91,16 @@ def measure_cpu(pids: list[int]) -> float:
     return ticks / _TICKS
 
 
+def measure_delay(pids: list[int]) -> float:
+    """Return the time in seconds that the threads of processes were ready and waited for a CPU."""
+    nanoseconds = 0
+    for pid in pids:
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                nanoseconds += int((_read(f"/proc/{pid}/task/{task}/schedstat") or "0 0").split()[1])
+    return nanoseconds / 1e9
+
+
 def measure_unlinked(pids: list[int]) -> int:
     """Return the bytes of deleted files that processes hold open."""
     return sum(_find_unlinked(pids, is_memory=False))

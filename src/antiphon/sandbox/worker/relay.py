@@ -11,26 +11,28 @@ import socket
 from collections.abc import Callable
 from itertools import count
 
+from antiphon.sandbox.worker.forking import StartFailed
+
 MAX_CONNECTIONS = 16
 _PIECE = 256 * 1024
 _MAX_MESSAGE = 4096
 _PREFIX = 8  # bytes of a frame before its header
 
 
-async def receive_listener(channel: socket.socket, seconds: float) -> socket.socket | str:
-    """Wait for the socket; returns why there is none. The channel does not block, and nothing else reads from it."""
+async def receive_listener(channel: socket.socket, seconds: float) -> socket.socket:
+    """Wait for the socket. Raises StartFailed. The channel does not block, and nothing else reads from it."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(channel, ready.set)
     try:
         await asyncio.wait_for(ready.wait(), seconds)
         data, files, _, _ = socket.recv_fds(channel, _MAX_MESSAGE, 1)
     except (TimeoutError, ConnectionError):
-        return f"the proxy was not ready within {seconds:g} s"
+        raise StartFailed(f"the proxy was not ready within {seconds:g} s") from None
     finally:
         loop.remove_reader(channel)
-    if files:
-        return socket.socket(fileno=files[0])
-    return str(json.loads(data[_PREFIX:]).get("failed")) if data else "the container ended at once"
+    if not files:
+        raise StartFailed(str(json.loads(data[_PREFIX:]).get("failed")) if data else "the container ended at once")
+    return socket.socket(fileno=files[0])
 
 
 class Relay:

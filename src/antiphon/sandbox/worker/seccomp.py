@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 from errno import ENOSYS, EPERM
 from platform import machine
-from typing import Final
+from typing import Final, NamedTuple
 
 from antiphon.sandbox.worker import syscalls
 from antiphon.sandbox.worker.syscall_table import ALLOWED, AUDIT_ARCHES, RESTRICTED
@@ -36,13 +36,12 @@ _PRCTLS: Final = (2, 3, 15, 16, 21, 23, 39, 0x53564D41)
 Instruction = bytes
 
 
-class Condition:
+class Condition(NamedTuple):
     """The lower half of one argument, masked, must be one of some values."""
 
-    def __init__(self, argument: int, values: Sequence[int], mask: int = _ALL) -> None:
-        self.argument = argument
-        self.values = [value & _ALL for value in values]
-        self.mask = mask
+    argument: int
+    values: Sequence[int]
+    mask: int = _ALL
 
 
 _PROCESS_CALLS: Final = ("kill", "tkill", "tgkill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
@@ -112,7 +111,7 @@ def _check_arguments(number: int, conditions: Sequence[Condition]) -> list[Instr
     for condition in conditions:
         body += [_make(_LOAD, _ARGUMENTS + 8 * condition.argument), _make(_AND, condition.mask)]
         count = len(condition.values)
-        body += [_make(_EQUAL, value, count - index, 0) for index, value in enumerate(condition.values)]
+        body += [_make(_EQUAL, value & _ALL, count - index, 0) for index, value in enumerate(condition.values)]
         body += [_make(_RETURN, _ERRNO | EPERM)]
     return [_make(_EQUAL, number, 0, len(body) + 1), *body, _make(_RETURN, _ALLOW)]
 

@@ -1,4 +1,4 @@
-"""What each API key uses, per day: counted in memory, and added to the store every few seconds.
+"""The usage of each API key, per day: counted in memory, and added to the store every few seconds.
 
 A crash loses what was not added yet, and a write whose reply was lost may be added twice: these are figures for
 operators, not for bills.

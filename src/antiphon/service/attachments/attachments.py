@@ -90,19 +90,13 @@ class Attachments:
         self._check_size(missing, lookup)
 
     async def load_images(self, tenant: str, images: Sequence[tuple[InputImage, str]]) -> list[SourceImage]:
-        """Load images for a tool, each with the request field that has it."""
+        """Load images that an image service is to edit, each with the request field that has it."""
         lookup, sources = AttachmentLookup(), [_to_attachment(image) for image, _ in images]
         for source, (_, param) in zip(sources, images, strict=True):
             lookup.resolve(source, param)
         await self.load(tenant, lookup)
         urls = [lookup.found[source] for source in sources]
         return await run_sized(sum(map(len, urls)), _to_source_images, urls, self._limits)
-
-    async def load_source(self, tenant: str, url: str | None, file_id: str | None, param: str) -> SourceImage:
-        """Load an image that an image service is to edit, from its URL or from a file."""
-        loaded = await self._load_image(tenant, ImageAttachment(url or "", file_id), param)
-        data = await run_sized(len(loaded), read_data_url, loaded, self._limits.image_bytes)
-        return SourceImage(data.body, data.media_type)
 
     async def check_source(self, body: bytes, param: str) -> SourceImage:
         """Check an image that a client uploads. Raises InvalidImage."""

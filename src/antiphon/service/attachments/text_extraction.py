@@ -18,7 +18,13 @@ _MAX_WAITING = 64  # files
 _JSON_BYTES = 256 * 1024  # of the child's output besides the text
 _MAX_CHAR_BYTES = 6  # bytes of a character in the child's JSON, and more than in any encoding of text
 _FORMATS: Final = "text in UTF-8 or UTF-16, HTML, PDF, docx, pptx and xlsx"
-_UNREADABLE_MESSAGE: Final = "The file cannot be read."
+_MISSING_MESSAGE: Final = "Reading PDFs requires the extra `files` on the server: pip install 'antiphon[files]'."
+_FAULTS: Final = {
+    "pages": "The PDF has more than {pages} pages.",
+    "encrypted": "The file is encrypted.",
+    "empty": "The file contains no text: its pages may be images.",
+    "size": "The office document is too large when it is unpacked.",
+}
 
 FailureCode = Literal["unsupported_file", "invalid_file"]
 
@@ -110,21 +116,11 @@ class TextExtractor:
             case "archive":
                 return _unsupported_error(data)
             case "missing":
-                extra = "Reading PDFs requires the extra `files` on the server: pip install 'antiphon[files]'."
-                return ExtractionFailed("unsupported_file", extra)
+                return ExtractionFailed("unsupported_file", _MISSING_MESSAGE)
             case "characters":
                 return self._too_long_error()
-            case "pages":
-                message = f"The PDF has more than {self._bounds.pages} pages."
-            case "encrypted":
-                message = "The file is encrypted."
-            case "empty":
-                message = "The file contains no text: its pages may be images."
-            case "size":
-                message = "The office document is too large when it is unpacked."
-            case _:
-                message = _UNREADABLE_MESSAGE
-        return ExtractionFailed("invalid_file", message)
+        message = _FAULTS.get(fault, "The file cannot be read.")
+        return ExtractionFailed("invalid_file", message.format(pages=self._bounds.pages))
 
     def _too_long_error(self) -> ExtractionFailed:
         limit = f"{self._bounds.characters:,} characters"

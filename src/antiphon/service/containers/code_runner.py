@@ -1,6 +1,6 @@
 """Runs code for tools in the containers of tenants, and records the files that it writes."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
@@ -21,6 +21,7 @@ from antiphon.sandbox.base import CodeEvent, CodeResult, ContainerFile, Figure
 from antiphon.service.containers.live_containers import LiveContainers
 from antiphon.service.skills.container_skills import FoundSkill
 from antiphon.stores.base import ContainerFileRow, ContainerRow, FileRow
+from antiphon.stores.contents.base import yield_once
 from antiphon.tools.base import WrittenFile
 
 _MAX_RECORDED = 1000  # files of one call
@@ -95,7 +96,7 @@ class CodeRunner:
             body = await run_sized(len(data), read_file_data, data, _MAX_SENT_BYTES)
             path = await run_sized(len(body), name_sent_file, body, file.filename or "")
             if not await self._live.store.find_container_path(tenant, row.id, path):
-                size = await self._live.write(tenant, row, path, _yield_once(body), len(body))
+                size = await self._live.write(tenant, row, path, yield_once(body), len(body))
                 await self._live.record(tenant, row, [self._live.make_file(path, size, "user")])
 
     async def run(
@@ -123,7 +124,7 @@ class CodeRunner:
         file_id = new_id("cfile")
         path = f"{file_id}.png"
         try:
-            await self._live.write(tenant, row, path, _yield_once(png), len(png))
+            await self._live.write(tenant, row, path, yield_once(png), len(png))
         except StorageLimitReached:
             return None
         file = self._live.make_file(path, len(png), "assistant", file_id)
@@ -140,10 +141,6 @@ def _to_request(wanted: AutoContainer) -> CreateContainer:
     names = ("file_ids", "memory_limit", "network_policy", "skills")
     fields: dict[str, Any] = {name: getattr(wanted, name, UNSET) for name in names}
     return CreateContainer(name=_AUTO_NAME, **{name: value for name, value in fields.items() if value is not UNSET})
-
-
-async def _yield_once(data: bytes) -> AsyncIterator[bytes]:
-    yield data
 
 
 def _to_written(file: ContainerFileRow, container_id: str, is_figure: bool = False) -> WrittenFile:

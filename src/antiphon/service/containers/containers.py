@@ -24,16 +24,15 @@ class Containers:
 
     async def list_containers(self, tenant: str, query: wire.ContainersQuery) -> wire.ContainerList:
         self._live.check_enabled()
-        page = await self._store.page_containers(tenant, _to_page_query(query), query.name)
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        entries = [*map(_to_container, page.rows)]
-        return wire.ContainerList(data=entries, first_id=first, last_id=last, has_more=page.has_more)
+        page = await self._store.page_containers(tenant, PageQuery.read(query), query.name)
+        return wire.ContainerList.make(map(_to_container, page.rows), page.has_more)
 
     async def get(self, tenant: str, container_id: str) -> wire.ContainerObject:
         return _to_container(await self._live.find(tenant, container_id))
 
-    async def delete(self, tenant: str, container_id: str) -> None:
+    async def delete(self, tenant: str, container_id: str) -> wire.ContainerDeleted:
         await self._live.delete(tenant, container_id)
+        return wire.ContainerDeleted(id=container_id)
 
     async def write_file(
         self, tenant: str, container_id: str, filename: str, pieces: AsyncIterator[bytes], max_bytes: int
@@ -56,10 +55,8 @@ class Containers:
 
     async def list_files(self, tenant: str, container_id: str, query: ListQuery) -> wire.ContainerFileList:
         row = await self._live.use(tenant, container_id)
-        page = await self._store.page_container_files(tenant, row.id, _to_page_query(query))
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        entries = [to_file(row.id, file) for file in page.rows]
-        return wire.ContainerFileList(data=entries, first_id=first, last_id=last, has_more=page.has_more)
+        page = await self._store.page_container_files(tenant, row.id, PageQuery.read(query))
+        return wire.ContainerFileList.make([to_file(row.id, file) for file in page.rows], page.has_more)
 
     async def get_file(self, tenant: str, container_id: str, file_id: str) -> wire.ContainerFileObject:
         row, file = await self.find_file(tenant, container_id, file_id)
@@ -86,7 +83,7 @@ class Containers:
         finally:
             await pieces.aclose()
 
-    async def delete_file(self, tenant: str, container_id: str, file_id: str) -> None:
+    async def delete_file(self, tenant: str, container_id: str, file_id: str) -> wire.ContainerFileDeleted:
         row, file = await self.find_file(tenant, container_id, file_id)
         async with self._live.detect_loss(tenant, row):
             try:
@@ -95,6 +92,7 @@ class Containers:
                 if error.param != "path":  # code has deleted it, or made something else in its place
                     raise
         await self._store.delete_container_file(tenant, row.id, file.id)
+        return wire.ContainerFileDeleted(id=file_id)
 
 
 def _to_container(row: ContainerRow) -> wire.ContainerObject:
@@ -119,10 +117,6 @@ def to_file(container_id: str, row: ContainerFileRow) -> wire.ContainerFileObjec
         path=CONTAINER_FOLDER + row.path,
         source=row.source,
     )
-
-
-def _to_page_query(query: ListQuery) -> PageQuery:
-    return PageQuery(after=query.after, limit=query.limit, descending=query.order == "desc")
 
 
 def _unknown_file_error(container_id: str, file_id: str) -> NotFound:

@@ -27,13 +27,15 @@ from antiphon.errors import (
 )
 from antiphon.ids import new_id, quote_id
 from antiphon.protocol.types.containers import CreateContainer
-from antiphon.sandbox.base import CodeSandbox, ContainerLimits
+from antiphon.sandbox.base import ContainerLimits
+from antiphon.sandbox.client import CodeSandbox
 from antiphon.service.containers.network import LEVEL, ContainerNetwork
 from antiphon.service.files import ContentMeter, Files
 from antiphon.service.persistence.stored_responses import check_store_enabled
 from antiphon.service.skills.bundle import MANIFEST
 from antiphon.service.skills.container_skills import FoundSkill, SkillFinder
 from antiphon.stores.base import ContainerFileRow, ContainerRow, FileRow
+from antiphon.stores.contents.base import yield_once
 from antiphon.stores.sql.store import Store
 
 log = logging.getLogger(__name__)
@@ -224,7 +226,7 @@ class LiveContainers:
                     continue
                 bundle = await self.skills.load(skill)
                 for path in bundle.entries:
-                    pieces = _yield_once(await asyncio.to_thread(bundle.read, path))
+                    pieces = yield_once(await asyncio.to_thread(bundle.read, path))
                     await self.sandbox.put(row.id, f"{skill.folder}/{path}", pieces, "skills")
 
     async def write(
@@ -256,10 +258,6 @@ class LiveContainers:
         async with self.detect_loss(tenant, row), aclosing(self.sandbox.get(row.id, path)) as pieces:
             async for piece in pieces:
                 yield piece
-
-
-async def _yield_once(data: bytes) -> AsyncIterator[bytes]:
-    yield data
 
 
 def _unknown_error(container_id: str, param: str = "container_id") -> UnknownContainer:

@@ -1,4 +1,4 @@
-"""What waits for a client: calls that it has to approve, and responses that wait for outputs of its tools.
+"""Work that waits for a client: calls that it has to approve, and responses that need outputs of its tools.
 
 The store has the ids of both; the items are read from the responses, a bounded number of bytes for each page.
 """

@@ -1,4 +1,4 @@
-"""What a response consists of, without its contents: the JSON that the store has for lists (`SummaryRow.summary`)."""
+"""The parts of a response without their contents: the JSON that the store has for lists (`SummaryRow.summary`)."""
 
 from collections import Counter
 

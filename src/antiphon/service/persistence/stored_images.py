@@ -9,7 +9,7 @@ references, and prompts load only the images that they show.
 
 from base64 import b64encode
 from binascii import a2b_base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from antiphon.ids import new_dashed_id
 from antiphon.offload import run_sized
 from antiphon.protocol.types.items import ImageGenerationCall, OutputItem
 from antiphon.protocol.types.response import Response
-from antiphon.stores.contents.base import ContentStore
+from antiphon.stores.contents.base import ContentStore, yield_once
 from antiphon.stores.sql.store import Store
 
 Log = Sequence[Sequence[LogEntry]]
@@ -80,7 +80,7 @@ class StoredImages:
     async def _write(self, text: str) -> StoredImage:
         body = await run_sized(len(text), a2b_base64, text)
         reference = StoredImage(new_dashed_id("file"), len(body))
-        await self._contents.write(reference.key, _yield_once(body))
+        await self._contents.write(reference.key, yield_once(body))
         return reference
 
     async def join_entry(self, tenant: str, entry: LogEntry) -> LogEntry:
@@ -102,10 +102,6 @@ class StoredImages:
 async def join_images(images: StoredImages | None, tenant: str, body: bytes) -> bytes:
     """Return the JSON of a row as clients receive it. `images`: None if they are stored in the rows."""
     return body if images is None else await images.join(tenant, body)
-
-
-async def _yield_once(body: bytes) -> AsyncIterator[bytes]:
-    yield body
 
 
 def _quote(image: bytes) -> bytes:

@@ -5,7 +5,7 @@ request is answered.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from time import time
 
@@ -16,11 +16,11 @@ from antiphon.protocol.types.lists import ListQuery
 from antiphon.service.files import Files
 from antiphon.service.skills.bundle import MAX_ZIP_BYTES, open_bundle, pack_files
 from antiphon.stores.base import FileQuota, PageQuery, SkillRow, SkillVersionRow
+from antiphon.stores.contents.base import yield_once
 from antiphon.stores.sql.store import Store
 
 UploadedFile = tuple[str, bytes]  # its name, which may have folders, and its content
 _ZIP_MAGIC = b"PK"
-_PIECE = 1024 * 1024
 
 
 class Skills:
@@ -55,7 +55,7 @@ class Skills:
         else:
             data = await asyncio.to_thread(pack_files, files, "files")
         bundle = await asyncio.to_thread(open_bundle, data, "files")
-        content = await self._files.write(_cut(data), MAX_ZIP_BYTES)
+        content = await self._files.write(yield_once(data), MAX_ZIP_BYTES)
         cleanup.push_async_callback(self._files.discard, content)
         return SkillVersionRow(
             id=new_id("skillver"), skill=skill_id, created=time(), name=bundle.name, description=bundle.description,
@@ -64,9 +64,8 @@ class Skills:
 
     async def list_skills(self, tenant: str, query: ListQuery) -> wire.SkillList:
         self._files.check_enabled()
-        page = await self._store.page_skills(tenant, _to_page_query(query))
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        return wire.SkillList(data=[*map(_to_skill, page.rows)], first_id=first, last_id=last, has_more=page.has_more)
+        page = await self._store.page_skills(tenant, PageQuery.read(query))
+        return wire.SkillList.make(map(_to_skill, page.rows), page.has_more)
 
     async def get(self, tenant: str, skill_id: str) -> wire.SkillObject:
         return _to_skill(await self.find(tenant, skill_id))
@@ -86,19 +85,18 @@ class Skills:
             raise InvalidValue(message, param="default_version")
         return _to_skill(row)
 
-    async def delete(self, tenant: str, skill_id: str) -> None:
+    async def delete(self, tenant: str, skill_id: str) -> wire.SkillDeleted:
         self._files.check_enabled()
         unused = await self._store.delete_skill(tenant, skill_id)
         if unused is None:
             raise _unknown_error(skill_id)
         await self._files.delete_contents(unused)
+        return wire.SkillDeleted(id=skill_id)
 
     async def list_versions(self, tenant: str, skill_id: str, query: ListQuery) -> wire.SkillVersionList:
         await self.find(tenant, skill_id)
-        page = await self._store.page_skill_versions(tenant, skill_id, _to_page_query(query))
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        entries = [*map(_to_version, page.rows)]
-        return wire.SkillVersionList(data=entries, first_id=first, last_id=last, has_more=page.has_more)
+        page = await self._store.page_skill_versions(tenant, skill_id, PageQuery.read(query))
+        return wire.SkillVersionList.make(map(_to_version, page.rows), page.has_more)
 
     async def get_version(self, tenant: str, skill_id: str, version: str) -> wire.SkillVersionObject:
         return _to_version(await self.find_version(tenant, skill_id, version))
@@ -120,15 +118,6 @@ class Skills:
         row = await self.find_version(tenant, skill_id, version)
         await self._files.delete_contents(await self._store.delete_skill_version(tenant, skill_id, row.version))
         return wire.SkillVersionDeleted(id=row.id, version=str(row.version))
-
-
-async def _cut(data: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(data), _PIECE):
-        yield data[start : start + _PIECE]
-
-
-def _to_page_query(query: ListQuery) -> PageQuery:
-    return PageQuery(after=query.after, limit=query.limit, descending=query.order == "desc")
 
 
 def _to_skill(row: SkillRow) -> wire.SkillObject:

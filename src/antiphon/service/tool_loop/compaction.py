@@ -124,12 +124,7 @@ class _CompactionBuilder(Struct, eq=False):
 
     async def _summarise(self, before: int, summary_tokens: int, reasoning_tokens: int = 0) -> PlainTextResult:
         run = self._open_run(await self._prepare_summary(before, summary_tokens, reasoning_tokens))
-        try:
-            summary = await run.fold()
-        finally:
-            await run.close()
-        assert isinstance(summary, PlainTextResult)
-        return summary
+        return await run.fold_text()
 
     async def _fit(self, text: str, room: int, limit: int, chars_per_token: float) -> CompactionMemory:
         """Shorten until it fits: first the ends of the user messages, then the summary."""

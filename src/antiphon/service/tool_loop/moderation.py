@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from antiphon.agent.completion_run import CompletionRun
 from antiphon.agent.moderation import ModerationPlan
-from antiphon.core.dialects.dialect import PlainTextEmitter, PlainTextResult
+from antiphon.core.dialects.dialect import PlainTextEmitter
 from antiphon.engines.base import Capabilities, PassthroughReply, Task
 from antiphon.errors import BadRequest, EngineFailed, InvalidValue, ModelNotFound, UnsupportedParameter
 from antiphon.protocol.bodies.moderations import (
@@ -200,12 +200,9 @@ class Moderator(Struct, frozen=True, eq=False):
         prepared = await self._planner.plan(tenant, DecodedRequest(request, _SENT, []))
         run = CompletionRun([self._planner.admit(prepared, patient=True)], PlainTextEmitter(), lambda _: None)
         try:
-            result = await run.fold()
+            return (await run.fold_text()).text
         finally:
-            await run.close()
             spend(run.counts.input_tokens + run.counts.output_tokens)
-        assert isinstance(result, PlainTextResult)
-        return result.text
 
     def _make_request(self, capabilities: Capabilities, content: ModerationInput) -> CreateResponse:
         supported = capabilities.supported_fields

@@ -35,7 +35,7 @@ from antiphon.service.tool_loop.toolkit import Toolkit
 from antiphon.tools.base import ModelToolCall, ResponseTool, Rewriter, WaitStep
 from antiphon.tools.code_interpreter.response_container import share_container
 from antiphon.tools.mcp.response_tools import McpTools
-from antiphon.tools.tool_server.server import ServerTool
+from antiphon.tools.tool_server.server import find_session
 
 log = logging.getLogger(__name__)
 
@@ -212,8 +212,8 @@ class ResponseTurns:
             self._mcp = self._tools["mcp"] = self._toolkit.mcp.begin(tenant, servers)
         for kind, (built_in, declaration) in self._toolkit.find_declared(request, self._context.earlier).items():
             tool = self._tools[kind] = built_in.begin(declaration, tenant, frozenset(request.include))
-            if isinstance(tool, ServerTool) and kind in credentials:
-                tool.session.credentials = credentials[kind]
+            if kind in credentials:
+                find_session(tool).credentials = credentials[kind]
             self._params[kind] = _find_param(declaration, request)
         share_container(self._tools.values())
 

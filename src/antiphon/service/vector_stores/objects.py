@@ -6,17 +6,12 @@ from typing import cast
 
 from msgspec.structs import asdict
 
-from antiphon.errors import InvalidValue, NotFound, UnknownVectorStore
+from antiphon.errors import InvalidValue, UnknownVectorStore
 from antiphon.ids import quote_id
 from antiphon.protocol.types import vector_stores as wire
 from antiphon.protocol.types.filters import Attributes
 from antiphon.stores import vector_rows as rows
-from antiphon.stores.base import PageQuery
 from antiphon.stores.sql.store import Store
-
-
-def to_page_query(query: wire.VectorStoresQuery) -> PageQuery:
-    return PageQuery(after=query.after, before=query.before, limit=query.limit, descending=query.order == "desc")
 
 
 def make_new_file(file_id: str, strategy: wire.ChunkingStrategy | None, attributes: Attributes) -> rows.NewVectorFile:
@@ -87,10 +82,6 @@ def check_files_exist(unknown: Sequence[str], file_ids: Sequence[str], param: st
     if unknown:
         name = unknown[0]
         raise InvalidValue(f"There is no file {quote_id(name)}.", param=param.format(file_ids.index(name)))
-
-
-def unknown_part_error(store_id: str, kind: str, part_id: str) -> NotFound:
-    return NotFound(f"The vector store '{store_id}' has no {kind} {quote_id(part_id)}.", param=f"{kind}_id")
 
 
 def _to_counts(counts: rows.FileCounts) -> wire.VectorFileCounts:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from antiphon.core.dialects.dialect import PlainTextEmitter, PlainTextResult
+from antiphon.core.dialects.dialect import PlainTextEmitter
 from antiphon.core.history.compaction import user_message
 from antiphon.errors import BadRequest, EngineFailed, NotFound, UnsupportedParameter
 from antiphon.protocol.decoding.codec import DecodedRequest
@@ -88,12 +88,7 @@ class QueryRewriter:
     async def _generate(self, tenant: str, request: CreateResponse) -> str:
         prepared = await self._planner.plan(tenant, DecodedRequest(request, _SENT, []))
         run, _ = self._completions.open([prepared], PlainTextEmitter())
-        try:
-            result = await run.fold()
-        finally:
-            await run.close()
-        assert isinstance(result, PlainTextResult)
-        return result.text
+        return (await run.fold_text()).text
 
 
 def _make_request(target: TaskTarget, query: str, reasoning: ReasoningConfig, tokens: int) -> CreateResponse:

@@ -1,13 +1,16 @@
 """Files of vector stores, alone and in batches: added, listed, changed, removed and read. Ingestion indexes them."""
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from antiphon.config.areas import VectorSettings
-from antiphon.ids import new_id
+from antiphon.errors import NotFound
+from antiphon.ids import new_id, quote_id
 from antiphon.protocol.types import vector_stores as wire
 from antiphon.protocol.types.filters import Attributes
 from antiphon.service.vector_stores import objects
 from antiphon.service.vector_stores.ingestion import Ingestion
+from antiphon.stores.base import PageQuery
 from antiphon.stores.sql.store import Store
 from antiphon.stores.vector_rows import VectorBatchRow, VectorFileRow
 
@@ -38,12 +41,9 @@ class StoreFiles:
             await objects.find_store(self._store, tenant, vector_store_id)
         else:
             await self._find_batch(tenant, vector_store_id, batch_id)
-        page = await self._store.page_vector_files(
-            tenant, vector_store_id, objects.to_page_query(query), query.filter, batch_id
-        )
-        first, last = (page.rows[0].file, page.rows[-1].file) if page.rows else ("", "")
-        files = [*map(objects.to_file, page.rows)]
-        return wire.VectorStoreFileList(data=files, first_id=first, last_id=last, has_more=page.has_more)
+        wanted = PageQuery.read(query)
+        page = await self._store.page_vector_files(tenant, vector_store_id, wanted, query.filter, batch_id)
+        return wire.VectorStoreFileList.make(map(objects.to_file, page.rows), page.has_more)
 
     async def get(self, tenant: str, vector_store_id: str, file_id: str) -> wire.VectorStoreFile:
         return objects.to_file(await self._find(tenant, vector_store_id, file_id))
@@ -54,9 +54,10 @@ class StoreFiles:
         row = await self._store.set_vector_attributes(tenant, vector_store_id, file_id, attributes)
         return objects.to_file(row or await self._find(tenant, vector_store_id, file_id))
 
-    async def remove(self, tenant: str, vector_store_id: str, file_id: str) -> None:
+    async def remove(self, tenant: str, vector_store_id: str, file_id: str) -> wire.VectorStoreFileDeleted:
         if not await self._store.remove_vector_file(tenant, vector_store_id, file_id):
             await self._find(tenant, vector_store_id, file_id)
+        return wire.VectorStoreFileDeleted(id=file_id)
 
     async def read_content(self, tenant: str, vector_store_id: str, file_id: str, start: int) -> wire.FileContentPage:
         """Return the text of the chunks from the number `start` on."""
@@ -91,14 +92,13 @@ class StoreFiles:
 
     async def _find(self, tenant: str, store_id: str, file_id: str) -> VectorFileRow:
         row = await self._store.vector_file(tenant, store_id, file_id)
-        if row is None:
-            await objects.find_store(self._store, tenant, store_id)
-            raise objects.unknown_part_error(store_id, "file", file_id)
-        return row
+        return row or await self._refuse(tenant, store_id, "file", file_id)
 
     async def _find_batch(self, tenant: str, store_id: str, batch_id: str) -> VectorBatchRow:
         row = await self._store.vector_batch(tenant, store_id, batch_id)
-        if row is None:
-            await objects.find_store(self._store, tenant, store_id)
-            raise objects.unknown_part_error(store_id, "batch", batch_id)
-        return row
+        return row or await self._refuse(tenant, store_id, "batch", batch_id)
+
+    async def _refuse(self, tenant: str, store_id: str, kind: str, part_id: str) -> NoReturn:
+        """Raise for a part that does not exist, or for its store."""
+        await objects.find_store(self._store, tenant, store_id)
+        raise NotFound(f"The vector store '{store_id}' has no {kind} {quote_id(part_id)}.", param=f"{kind}_id")

@@ -1,4 +1,4 @@
-"""What an index of the vectors of a vector store does; `index_cache.py` chooses one."""
+"""The interface of indexes of the vectors of a vector store; `index_cache.py` chooses one."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol

@@ -13,6 +13,7 @@ from antiphon.service.vector_stores import objects
 from antiphon.service.vector_stores.ingestion import Ingestion
 from antiphon.service.vector_stores.query_rewriter import QueryRewriter
 from antiphon.service.vector_stores.search import VectorSearch
+from antiphon.stores.base import PageQuery
 from antiphon.stores.sql.store import Store
 from antiphon.stores.vector_rows import VectorStoreRow, VectorStoreUpdate
 
@@ -50,37 +51,35 @@ class VectorStores(Struct, frozen=True, eq=False):
 
     async def list_stores(self, tenant: str, query: wire.VectorStoresQuery) -> wire.VectorStoreList:
         check_store_enabled(self._store_enabled)
-        page = await self._store.page_vector_stores(tenant, objects.to_page_query(query))
-        first, last = (page.rows[0].id, page.rows[-1].id) if page.rows else ("", "")
-        return wire.VectorStoreList(
-            data=[*map(objects.to_store, page.rows)], first_id=first, last_id=last, has_more=page.has_more
-        )
+        page = await self._store.page_vector_stores(tenant, PageQuery.read(query))
+        return wire.VectorStoreList.make(map(objects.to_store, page.rows), page.has_more)
 
-    async def get(self, tenant: str, store_id: str) -> wire.VectorStore:
-        return objects.to_store(await objects.find_store(self._store, tenant, store_id))
+    async def get(self, tenant: str, vector_store_id: str) -> wire.VectorStore:
+        return objects.to_store(await objects.find_store(self._store, tenant, vector_store_id))
 
-    async def update(self, tenant: str, store_id: str, request: wire.UpdateVectorStore) -> wire.VectorStore:
+    async def update(self, tenant: str, vector_store_id: str, request: wire.UpdateVectorStore) -> wire.VectorStore:
         policy = request.expires_after
         update = VectorStoreUpdate(
             name=UNSET if request.name is UNSET else request.name or "",
             metadata=UNSET if request.metadata is UNSET else request.metadata or {},
             days=policy.days if isinstance(policy, wire.VectorStoreExpiry) else policy,
         )
-        row = await self._store.update_vector_store(tenant, store_id, update)
-        return objects.to_store(row or await objects.find_store(self._store, tenant, store_id))
+        row = await self._store.update_vector_store(tenant, vector_store_id, update)
+        return objects.to_store(row or await objects.find_store(self._store, tenant, vector_store_id))
 
-    async def delete(self, tenant: str, store_id: str) -> None:
-        if not await self._store.delete_vector_store(tenant, store_id):
-            await objects.find_store(self._store, tenant, store_id)
+    async def delete(self, tenant: str, vector_store_id: str) -> wire.VectorStoreDeleted:
+        if not await self._store.delete_vector_store(tenant, vector_store_id):
+            await objects.find_store(self._store, tenant, vector_store_id)
+        return wire.VectorStoreDeleted(id=vector_store_id)
 
-    async def search(self, tenant: str, store_id: str, request: wire.SearchVectorStore) -> wire.VectorSearchPage:
+    async def search(self, tenant: str, vector_store_id: str, request: wire.SearchVectorStore) -> wire.VectorSearchPage:
         queries = [request.query] if isinstance(request.query, str) else request.query
         if request.rewrite_query:
-            await self._search.check_store(tenant, store_id)  # before a model is called
+            await self._search.check_store(tenant, vector_store_id)  # before a model is called
             queries = await self._rewriter.rewrite(tenant, queries)
         hits = await self._search.search(
             tenant,
-            make_request([store_id], queries, request.max_num_results, request.filters, request.ranking_options),
+            make_request([vector_store_id], queries, request.max_num_results, request.filters, request.ranking_options),
         )
         results = [
             wire.VectorSearchResult(

@@ -11,6 +11,11 @@ from typing import Protocol
 MAX_KEYS = 500  # in a page of `list_keys`
 
 
+async def yield_once(data: bytes) -> AsyncGenerator[bytes, None]:
+    """Yield content that is complete."""
+    yield data
+
+
 async def regroup(pieces: AsyncIterator[bytes], size: int) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of `pieces` in blocks of one size, of which the last one may be shorter."""
     buffer = bytearray()

@@ -7,12 +7,12 @@ container is started there, and has ended after the container was stopped or los
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from antiphon.errors import StorageLimitReached
 from antiphon.stores.base import ContainerFileRow, ContainerRow, Page, PageQuery
 from antiphon.stores.sql import totals
-from antiphon.stores.sql.operation import Operation, read_page, sanitise_id, sql
+from antiphon.stores.sql.operation import Operation, find_row, read_page, read_row, sanitise_id, sql
 
 _COLUMNS = ", ".join(ContainerRow.__struct_fields__)
 _VALUES = ", ".join(f"${number}" for number, _ in enumerate(ContainerRow.__struct_fields__, 2))
@@ -135,13 +135,12 @@ def add_container_files(
     added = []
     for file in files:
         added += yield sql(_ADD_FILE, tenant, container, *astuple(file))
-    return [*map(_to_file, added)]
+    return [read_row(ContainerFileRow, row) for row in added]
 
 
 def get_container_file(tenant: str, container: str, file: str) -> Operation[ContainerFileRow | None]:
-    values = (tenant, sanitise_id(container), sanitise_id(file))
-    rows = yield sql(f"SELECT {_FILE_FIELDS} FROM container_files WHERE {_FILE}", *values)
-    return _to_file(rows[0]) if rows else None
+    text = f"SELECT {_FILE_FIELDS} FROM container_files WHERE {_FILE}"
+    return find_row(ContainerFileRow, text, tenant, sanitise_id(container), sanitise_id(file))
 
 
 def find_container_path(tenant: str, container: str, path: str) -> Operation[bool]:
@@ -154,7 +153,7 @@ def page_container_files(tenant: str, container: str, query: PageQuery) -> Opera
     """Return one page, ordered by creation time. Raises InvalidValue for an unknown cursor."""
     scope = {"tenant": tenant, "container": container}
     rows, has_more = yield from read_page(f"SELECT {_FILE_FIELDS} FROM container_files", "id", scope, query)
-    return Page([*map(_to_file, rows)], has_more)
+    return Page([read_row(ContainerFileRow, row) for row in rows], has_more)
 
 
 def delete_container_file(tenant: str, container: str, file: str) -> Operation[None]:
@@ -167,9 +166,5 @@ def _remove_files(tenant: str, container: str) -> Operation[None]:
 
 def _to_container(row: tuple[Any, ...], now: float) -> ContainerRow:
     """Return a row whose state is `ended` also if it has expired and was not stopped yet."""
-    values = dict(zip(ContainerRow.__struct_fields__, row, strict=True))
-    return ContainerRow(**values if values["expires"] > now else {**values, "state": "ended"})
-
-
-def _to_file(row: tuple[Any, ...]) -> ContainerFileRow:
-    return ContainerFileRow(**dict(zip(ContainerFileRow.__struct_fields__, row, strict=True)))
+    found = read_row(ContainerRow, row)
+    return found if found.expires > now else replace(found, state="ended")

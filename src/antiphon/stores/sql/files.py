@@ -14,7 +14,16 @@ from antiphon.core.image_generation import find_image_keys
 from antiphon.errors import StorageLimitReached
 from antiphon.stores.base import FileQuota, FileRow, Page, UploadRow
 from antiphon.stores.sql import totals
-from antiphon.stores.sql.operation import Operation, direction, insert_sql, sanitise_id, sql, start_id
+from antiphon.stores.sql.operation import (
+    Operation,
+    cut_page,
+    direction,
+    find_row,
+    insert_sql,
+    sanitise_id,
+    sql,
+    start_id,
+)
 from antiphon.stores.sql.vector_files import remove_from_all
 
 _COLUMNS = "id, created, expires, bytes, filename, purpose, digest, content"
@@ -70,8 +79,7 @@ def check_room(tenant: str, size: int, quota: FileQuota, param: str) -> Operatio
 
 
 def get_file(now: float, tenant: str, file_id: str) -> Operation[FileRow | None]:
-    rows = yield sql(f"SELECT {_COLUMNS} FROM files WHERE {_VISIBLE}", tenant, sanitise_id(file_id), now)
-    return _to_file(rows[0]) if rows else None
+    return find_row(FileRow, f"SELECT {_COLUMNS} FROM files WHERE {_VISIBLE}", tenant, sanitise_id(file_id), now)
 
 
 def page_files(
@@ -84,7 +92,7 @@ def page_files(
     statement = f"SELECT {_COLUMNS} FROM files WHERE tenant = $1 AND {condition} ORDER BY id {order} LIMIT $6"
     values = (start, now, sanitise_id(purpose or ""), int(purpose is None), limit + 1)
     rows = yield sql(statement, tenant, *values)
-    return Page([_to_file(row) for row in rows[:limit]], len(rows) > limit)
+    return cut_page(FileRow, rows, limit)
 
 
 def delete_file(now: float, tenant: str, file_id: str) -> Operation[list[str] | None]:
@@ -109,9 +117,8 @@ def expire_files(now: float, limit: int = 100) -> Operation[list[str]]:
     for tenant, file_id in expired:
         freed += yield sql("DELETE FROM files WHERE tenant = $1 AND id = $2 RETURNING content", tenant, file_id)
         yield from remove_from_all(tenant, file_id)
-    for tenant, upload_id in (
-        yield sql("SELECT tenant, id FROM uploads WHERE expires <= $1 LIMIT $2 {skip}", now, limit)
-    ):
+    uploads = yield sql("SELECT tenant, id FROM uploads WHERE expires <= $1 LIMIT $2 {skip}", now, limit)
+    for tenant, upload_id in uploads:
         freed += yield from _drop_parts(tenant, upload_id)
         yield sql("DELETE FROM uploads WHERE tenant = $1 AND id = $2", tenant, upload_id)
     return (yield from find_unused(*[content for (content,) in freed]))
@@ -160,8 +167,7 @@ def create_upload(tenant: str, row: UploadRow) -> Operation[None]:
 
 
 def get_upload(now: float, tenant: str, upload_id: str) -> Operation[UploadRow | None]:
-    rows = yield sql(f"SELECT {_UPLOAD_COLUMNS} {_UPLOAD}", tenant, sanitise_id(upload_id), now)
-    return UploadRow(**dict(zip(UploadRow.__struct_fields__, rows[0], strict=True))) if rows else None
+    return find_row(UploadRow, f"SELECT {_UPLOAD_COLUMNS} {_UPLOAD}", tenant, sanitise_id(upload_id), now)
 
 
 def add_part(now: float, tenant: str, upload_id: str, part_id: str, size: int, content: str) -> Operation[bool]:
@@ -174,9 +180,8 @@ def add_part(now: float, tenant: str, upload_id: str, part_id: str, size: int, c
 
 def list_parts(tenant: str, upload_id: str) -> Operation[dict[str, tuple[int, str]]]:
     """Return size and content of the parts by their id."""
-    rows = yield sql(
-        "SELECT id, bytes, content FROM upload_parts WHERE tenant = $1 AND upload = $2", tenant, sanitise_id(upload_id)
-    )
+    text = "SELECT id, bytes, content FROM upload_parts WHERE tenant = $1 AND upload = $2"
+    rows = yield sql(text, tenant, sanitise_id(upload_id))
     return {part_id: (size, content) for part_id, size, content in rows}
 
 
@@ -231,7 +236,3 @@ def _lock_pending(now: float, tenant: str, upload_id: str) -> Operation[bool]:
 
 def _drop_parts(tenant: str, upload_id: str) -> Operation[list[tuple[Any, ...]]]:
     return (yield sql(_DELETE_PARTS, tenant, upload_id))
-
-
-def _to_file(row: tuple[Any, ...]) -> FileRow:
-    return FileRow(**dict(zip(FileRow.__struct_fields__, row, strict=True)))

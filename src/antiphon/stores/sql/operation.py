@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from antiphon.errors import InvalidValue
-from antiphon.stores.base import PageQuery
+from antiphon.stores.base import Page, PageQuery
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
 Rows = list[tuple[Any, ...]]
 
 LARGE_BYTES = 256 * 1024  # size above which a value should be copied as rarely as possible
@@ -48,6 +49,22 @@ def autocommit_sql(text: str, *values: Any) -> Statement:
 def insert_sql(text: str, size: int, values: tuple[Any, ...]) -> Statement:
     """An INSERT of one row that holds `size` bytes."""
     return Statement(text, values, large=size > LARGE_BYTES)
+
+
+def read_row(kind: type[S], row: tuple[Any, ...]) -> S:
+    """Return the struct of a row, whose columns have the order of the fields."""
+    return kind(**dict(zip(kind.__struct_fields__, row, strict=True)))
+
+
+def find_row(kind: type[S], text: str, *values: Any) -> Operation[S | None]:
+    """Return the first row of a query; None if there is none."""
+    rows = yield sql(text, *values)
+    return read_row(kind, rows[0]) if rows else None
+
+
+def cut_page(kind: type[S], rows: Rows, limit: int) -> Page[S]:
+    """Return a page of rows, of which one more than `limit` was read to know whether there are more."""
+    return Page([read_row(kind, row) for row in rows[:limit]], len(rows) > limit)
 
 
 def sanitise_id(text: str) -> str:

@@ -3,15 +3,22 @@
 All changes of a skill lock its tenant, so the numbers of versions grow without gaps or repetitions.
 """
 
-from typing import Any
-
 from msgspec.structs import astuple, replace
 
 from antiphon.errors import InvalidValue, StorageLimitReached
 from antiphon.stores.base import FileQuota, Page, PageQuery, SkillRow, SkillVersionRow
 from antiphon.stores.sql import totals
 from antiphon.stores.sql.files import check_room, find_unused
-from antiphon.stores.sql.operation import Operation, direction, read_page, sanitise_id, sql
+from antiphon.stores.sql.operation import (
+    Operation,
+    cut_page,
+    direction,
+    find_row,
+    read_page,
+    read_row,
+    sanitise_id,
+    sql,
+)
 
 _MAX_NUMBER = 2**31  # greater numbers in requests are those of no version
 _COLUMNS = ", ".join(SkillRow.__struct_fields__)
@@ -54,7 +61,7 @@ def add_skill_version(
     """
     yield totals.lock_tenant(tenant)
     for added in (yield sql(f"SELECT {_VERSION_COLUMNS} FROM skill_versions WHERE {_SKILL}", tenant, row.id)):
-        return _to_version(added)  # by a call whose reply was lost
+        return read_row(SkillVersionRow, added)  # by a call whose reply was lost
     numbers = yield sql(_COUNT_UP, tenant, sanitise_id(row.skill))
     if not numbers:
         return None
@@ -70,14 +77,13 @@ def add_skill_version(
 
 
 def get_skill(tenant: str, skill: str) -> Operation[SkillRow | None]:
-    rows = yield sql(f"SELECT {_COLUMNS} FROM skills WHERE {_SKILL}", tenant, sanitise_id(skill))
-    return _to_skill(rows[0]) if rows else None
+    return find_row(SkillRow, f"SELECT {_COLUMNS} FROM skills WHERE {_SKILL}", tenant, sanitise_id(skill))
 
 
 def page_skills(tenant: str, query: PageQuery) -> Operation[Page[SkillRow]]:
     """Return one page, ordered by creation time. Raises InvalidValue for an unknown cursor."""
     rows, has_more = yield from read_page(f"SELECT {_COLUMNS} FROM skills", "id", {"tenant": tenant}, query)
-    return Page([*map(_to_skill, rows)], has_more)
+    return Page([read_row(SkillRow, row) for row in rows], has_more)
 
 
 def get_skill_version(tenant: str, skill: str, version: str | None) -> Operation[SkillVersionRow | None]:
@@ -87,8 +93,8 @@ def get_skill_version(tenant: str, skill: str, version: str | None) -> Operation
         return None
     number = row.default_version if version is None else row.latest_version if version == "latest" else None
     number = _parse_number(version or "") if number is None else number
-    found = yield sql(f"SELECT {_VERSION_COLUMNS} FROM skill_versions WHERE {_VERSION}", tenant, skill, number)
-    return _to_version(found[0]) if found else None
+    text = f"SELECT {_VERSION_COLUMNS} FROM skill_versions WHERE {_VERSION}"
+    return (yield from find_row(SkillVersionRow, text, tenant, skill, number))
 
 
 def page_skill_versions(tenant: str, skill: str, query: PageQuery) -> Operation[Page[SkillVersionRow]]:
@@ -104,7 +110,7 @@ def page_skill_versions(tenant: str, skill: str, query: PageQuery) -> Operation[
     statement = f"SELECT {_VERSION_COLUMNS} FROM skill_versions WHERE tenant = $1 AND skill = $2 AND version"
     statement += f" {comparison} $3 ORDER BY version {order} LIMIT $4"
     rows = yield sql(statement, tenant, sanitise_id(skill), start, query.limit + 1)
-    return Page([*map(_to_version, rows[: query.limit])], len(rows) > query.limit)
+    return cut_page(SkillVersionRow, rows, query.limit)
 
 
 def set_default_version(tenant: str, skill: str, version: str) -> Operation[SkillRow | None]:
@@ -148,11 +154,3 @@ def _parse_number(version: str) -> int:
     """Return the number of a version as clients write it; 0, which is no version, for anything else."""
     is_number = version.isascii() and version.isdigit() and len(version) < 10 and version[0] != "0"
     return int(version) if is_number else 0
-
-
-def _to_skill(row: tuple[Any, ...]) -> SkillRow:
-    return SkillRow(**dict(zip(SkillRow.__struct_fields__, row, strict=True)))
-
-
-def _to_version(row: tuple[Any, ...]) -> SkillVersionRow:
-    return SkillVersionRow(**dict(zip(SkillVersionRow.__struct_fields__, row, strict=True)))

@@ -101,7 +101,7 @@ class FtsIndex(TextIndex):
 
 
 class WordStatistics(Struct, frozen=True):
-    """How many chunks a vector store has, and in how many a word is, estimated from a sample of them."""
+    """The number of chunks of a vector store, and in how many a word is, estimated from a sample of them."""
 
     chunks: int
     until: float  # monotonic time

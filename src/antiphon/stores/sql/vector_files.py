@@ -48,6 +48,7 @@ _DISCARD_ATTEMPT = """
 INSERT INTO vector_garbage (store, file, fence) SELECT store, file, fence FROM vector_files
 WHERE {condition} AND owner IS NOT NULL {lock} ON CONFLICT (store, file, fence) DO NOTHING
 """
+_BATCH = "WHERE tenant = $1 AND store = $2 AND id = $3"
 _CANCELLABLE = "tenant = $1 AND store = $2 AND batch = $3 AND status = 'in_progress' AND visible = 0"
 
 
@@ -105,14 +106,9 @@ def page_vector_files(
 def set_vector_attributes(
     tenant: str, store: str, file: str, attributes: Mapping[str, AttributeValue]
 ) -> Operation[VectorFileRow | None]:
-    updated = yield sql(
-        f"UPDATE vector_files SET attributes = $4 WHERE {ROW} RETURNING visible",
-        tenant,
-        sanitise_id(store),
-        sanitise_id(file),
-        vector_stores.encode_json(attributes),
-    )
-    if not updated:
+    text = f"UPDATE vector_files SET attributes = $4 WHERE {ROW} RETURNING visible"
+    encoded = vector_stores.encode_json(attributes)
+    if not (yield sql(text, tenant, sanitise_id(store), sanitise_id(file), encoded)):
         return None
     yield from vector_stores.bump_version(tenant, store)
     return (yield from get_vector_file(tenant, store, file))
@@ -126,9 +122,8 @@ def is_indexed(tenant: str, store: str) -> Operation[bool]:
 
 def remove_vector_file(tenant: str, store: str, file: str) -> Operation[bool]:
     """Remove a file from a vector store. Returns whether it was there."""
-    rows = yield sql(
-        f"DELETE FROM vector_files WHERE {ROW} RETURNING fence, visible", tenant, sanitise_id(store), sanitise_id(file)
-    )
+    text = f"DELETE FROM vector_files WHERE {ROW} RETURNING fence, visible"
+    rows = yield sql(text, tenant, sanitise_id(store), sanitise_id(file))
     for fence, visible in rows:
         yield from discard_chunks(store, file, fence, visible)
         yield from vector_stores.bump_version(tenant, store, fence)
@@ -143,25 +138,17 @@ def remove_from_all(tenant: str, file: str) -> Operation[None]:
 
 def get_vector_batch(tenant: str, store: str, batch: str) -> Operation[VectorBatchRow | None]:
     store, batch = sanitise_id(store), sanitise_id(batch)
-    rows = yield sql(
-        "SELECT created, cancelled FROM vector_batches WHERE tenant = $1 AND store = $2 AND id = $3",
-        tenant,
-        store,
-        batch,
-    )
-    if not rows:
-        return None
-    created, cancelled = rows[0]
-    counts, _ = yield from vector_stores.count_files(tenant, store, "AND batch = $3", batch)
-    return VectorBatchRow(id=batch, store=store, created=created, cancelled=bool(cancelled), counts=counts)
+    text = f"SELECT created, cancelled FROM vector_batches {_BATCH}"
+    for created, cancelled in (yield sql(text, tenant, store, batch)):
+        counts, _ = yield from vector_stores.count_files(tenant, store, "AND batch = $3", batch)
+        return VectorBatchRow(id=batch, store=store, created=created, cancelled=bool(cancelled), counts=counts)
+    return None
 
 
 def cancel_vector_batch(tenant: str, store: str, batch: str) -> Operation[VectorBatchRow | None]:
     """Cancel the files of a batch that no search finds yet."""
     store, batch = sanitise_id(store), sanitise_id(batch)
-    yield sql(
-        "UPDATE vector_batches SET cancelled = 1 WHERE tenant = $1 AND store = $2 AND id = $3", tenant, store, batch
-    )
+    yield sql(f"UPDATE vector_batches SET cancelled = 1 {_BATCH}", tenant, store, batch)
     yield from discard_attempt(_CANCELLABLE, tenant, store, batch)
     yield sql(f"UPDATE vector_files SET status = 'cancelled', owner = NULL WHERE {_CANCELLABLE}", tenant, store, batch)
     return (yield from get_vector_batch(tenant, store, batch))

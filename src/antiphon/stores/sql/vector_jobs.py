@@ -129,17 +129,9 @@ def finish_vector_file(key: VectorFileKey, result: IndexResult) -> Operation[Non
     failed = result.error_code is not None
     yield from discard_chunks(key.store, key.file, former, key.fence if failed else 0)
     version = yield from bump_version(key.tenant, key.store)
-    yield sql(
-        _FINISH,
-        *key[:3],
-        "failed" if failed else "completed",
-        result.error_code,
-        result.error_message,
-        result.usage_bytes,
-        result.embedder,
-        0 if failed else key.fence,
-        version,
-    )
+    error = ("failed" if failed else "completed", result.error_code, result.error_message)
+    visible = 0 if failed else key.fence
+    yield sql(_FINISH, *key[:3], *error, result.usage_bytes, result.embedder, visible, version)
     if result.dimensions:  # it has vectors
         yield sql(_SET_EMBEDDER, key.tenant, key.store, result.embedder, result.dimensions)
 

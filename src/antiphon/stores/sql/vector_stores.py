@@ -22,6 +22,7 @@ _TOUCH_SECONDS = 60.0  # between two writes of the last use
 _COLUMNS = (
     "id, created, name, description, metadata, days, last_active, expires, embedder, dimensions, version, expired"
 )
+_STORE = "tenant = $1 AND id = $2"
 _FIELDS = _COLUMNS.split(", ")
 _INSERT = f"""
 INSERT INTO vector_stores (tenant, {_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
@@ -67,7 +68,7 @@ def insert_vector_store(index: TextIndex, tenant: str, row: VectorStoreRow, max_
 
 
 def get_vector_store(tenant: str, store: str) -> Operation[VectorStoreRow | None]:
-    rows = yield sql(f"SELECT {_COLUMNS} FROM vector_stores WHERE tenant = $1 AND id = $2", tenant, sanitise_id(store))
+    rows = yield sql(f"SELECT {_COLUMNS} FROM vector_stores WHERE {_STORE}", tenant, sanitise_id(store))
     return (yield from _to_row(tenant, rows[0])) if rows else None
 
 
@@ -82,20 +83,15 @@ def page_vector_stores(tenant: str, query: PageQuery) -> Operation[Page[VectorSt
 
 def update_vector_store(tenant: str, store: str, update: VectorStoreUpdate) -> Operation[VectorStoreRow | None]:
     """Change these fields, and return the row. `days` count from the last use."""
-    yield sql("SELECT 1 FROM vector_stores WHERE tenant = $1 AND id = $2 {lock}", tenant, sanitise_id(store))
+    yield sql(f"SELECT 1 FROM vector_stores WHERE {_STORE} {{lock}}", tenant, sanitise_id(store))
     row = yield from get_vector_store(tenant, store)
     if row is None:
         return None
+    name = row.name if update.name is UNSET else update.name
+    metadata = row.metadata if update.metadata is UNSET else update.metadata
     days = row.days if update.days is UNSET else update.days
-    yield sql(
-        _UPDATE,
-        tenant,
-        store,
-        row.name if update.name is UNSET else update.name,
-        encode_json(row.metadata if update.metadata is UNSET else update.metadata),
-        days,
-        None if days is None else row.last_active + days * DAY,
-    )
+    expires = None if days is None else row.last_active + days * DAY
+    yield sql(_UPDATE, tenant, store, name, encode_json(metadata), days, expires)
     return (yield from get_vector_store(tenant, store))
 
 
@@ -106,9 +102,7 @@ def touch_vector_store(now: float, tenant: str, store: str) -> Operation[None]:
 
 def delete_vector_store(tenant: str, store: str) -> Operation[bool]:
     """Delete a vector store. Returns whether it existed."""
-    deleted = yield sql(
-        "DELETE FROM vector_stores WHERE tenant = $1 AND id = $2 RETURNING expired", tenant, sanitise_id(store)
-    )
+    deleted = yield sql(f"DELETE FROM vector_stores WHERE {_STORE} RETURNING expired", tenant, sanitise_id(store))
     if deleted:
         yield from _remove_files(tenant, store)
     return bool(deleted)
@@ -118,19 +112,15 @@ def expire_vector_stores(now: float, limit: int = 20) -> Operation[int]:
     """Remove the files of at most `limit` vector stores that were not used for their number of days."""
     due = yield sql(_DUE, now, limit)
     for tenant, store in due:
-        yield sql("UPDATE vector_stores SET expired = 1 WHERE tenant = $1 AND id = $2", tenant, store)
+        yield sql(f"UPDATE vector_stores SET expired = 1 WHERE {_STORE}", tenant, store)
         yield from _remove_files(tenant, store)
     return len(due)
 
 
 def find_version(now: float, tenant: str, store: str, lock: str = "") -> Operation[StoreVersion]:
     """Return the version of a vector store. Raises UnknownVectorStore or VectorStoreExpired."""
-    rows = yield sql(
-        "SELECT expired, expires, version, embedder, dimensions FROM vector_stores "
-        f"WHERE tenant = $1 AND id = $2 {lock}",
-        tenant,
-        sanitise_id(store),
-    )
+    text = f"SELECT expired, expires, version, embedder, dimensions FROM vector_stores WHERE {_STORE} {lock}"
+    rows = yield sql(text, tenant, sanitise_id(store))
     if not rows:
         raise UnknownVectorStore(store)
     expired, expires, *state = rows[0]

@@ -10,7 +10,7 @@ from antiphon.limits import Limits
 from antiphon.protocol.types.items import CodeImage, CodeInterpreterCall, CodeLogs, InputItem
 from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult, WaitStep
 from antiphon.tools.code_interpreter.citations import ContainerFileRewriter
-from antiphon.tools.code_interpreter.response_container import ContainerTool, ResponseContainer
+from antiphon.tools.code_interpreter.response_container import ContainerTool, ToolContainer
 from antiphon.tools.code_interpreter.run_output import RunOutput
 from antiphon.tools.untrusted_text import MAX_ARGUMENT_LENGTH, replace_surrogates
 
@@ -18,30 +18,13 @@ NAME: Final = "code_interpreter"
 _INCLUDE_OUTPUTS = "code_interpreter_call.outputs"
 
 
-class CodeItems:
-    """Makes the items of calls, with their outputs if the client includes them."""
-
-    def __init__(self, include: frozenset[str]) -> None:
-        self.lists_outputs = _INCLUDE_OUTPUTS in include
-
-    def make(
-        self, container_id: str, code: str, status: Literal["completed", "failed"], outputs: list[CodeLogs | CodeImage]
-    ) -> CodeInterpreterCall:
-        shown = outputs if self.lists_outputs else None
-        return CodeInterpreterCall(status=status, container_id=container_id, code=code, outputs=shown)
-
-    def make_failed(self, container_id: str, call: ModelToolCall, reason: str) -> ToolResult:
-        item = self.make(container_id, replace_surrogates(call.arguments)[:MAX_ARGUMENT_LENGTH], "failed", [])
-        return ToolResult(item=item, model_output=f"Error: {reason}")
-
-
 class ResponseCode(ContainerTool):
     """The code_interpreter tool within one response."""
 
-    def __init__(self, container: ResponseContainer, limits: Limits, include: frozenset[str]) -> None:
+    def __init__(self, container: ToolContainer, limits: Limits, include: frozenset[str]) -> None:
         self.container = container
         self._limits = limits
-        self._items = CodeItems(include)
+        self._lists_outputs = _INCLUDE_OUTPUTS in include
 
     async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
         return await self.container.prepare(f"{param}.container", history)
@@ -56,17 +39,23 @@ class ResponseCode(ContainerTool):
                     output.add(event)
             output.notice = container.take_notice()
             container.files.add(output.files)
-        status: Literal["completed", "failed"] = "failed" if output.is_stopped else "completed"
-        item = self._items.make(container.id, code, status, output.to_outputs())
+        item = self._make_item(code, output.is_stopped, output.to_outputs())
         return ToolResult(item=item, model_output=output.to_model_output())
 
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        return self._items.make_failed(self.container.id, call, reason)
+        item = self._make_item(replace_surrogates(call.arguments)[:MAX_ARGUMENT_LENGTH], True, [])
+        return ToolResult(item=item, model_output=f"Error: {reason}")
+
+    def _make_item(self, code: str, has_failed: bool, outputs: list[CodeLogs | CodeImage]) -> CodeInterpreterCall:
+        """Make the item of a call, with its outputs if the client includes them."""
+        status: Literal["completed", "failed"] = "failed" if has_failed else "completed"
+        shown = outputs if self._lists_outputs else None
+        return CodeInterpreterCall(status=status, container_id=self.container.id, code=code, outputs=shown)
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         if not (self.container.id or self.container.files):
             return None
-        return ContainerFileRewriter(self.container.files, self.container.id, self._items.lists_outputs)
+        return ContainerFileRewriter(self.container.files, self.container.id, self._lists_outputs)
 
 
 def parse_code(call: ModelToolCall) -> str:

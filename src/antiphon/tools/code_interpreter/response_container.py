@@ -7,6 +7,7 @@ response share a container.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from msgspec import UNSET
@@ -47,10 +48,49 @@ FOUND = "Its container is still there, with its files; variables may be lost."
 LOST = "Its container is lost, with its variables and files."
 
 
-class ResponseContainer:
-    """Hold `in_order` while code runs: calls of a container run one after the other."""
+class ToolContainer(ABC):
+    """The place where the calls of a tool run. Hold `in_order` while code runs: calls run one after the other."""
+
+    cites = True  # no other tool cites its files
+
+    def __init__(self) -> None:
+        self.id = ""  # "" until it is known
+        self.files = WrittenFiles()
+        self.in_order = asyncio.Lock()
+
+    @property
+    @abstractmethod
+    def max_seconds(self) -> float:
+        """Maximum duration of a call, in seconds."""
+
+    @abstractmethod
+    async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
+        """Check the declaration, whose container is at `param`. See `ResponseTool`."""
+
+    @abstractmethod
+    async def recover(self, output: Sequence[OutputItem]) -> str:
+        """Continue with the container of the calls so far. See `ResponseTool`."""
+
+    async def make(self) -> None:
+        """Make the container, if it is a new one."""
+        return
+
+    @abstractmethod
+    def run(self, code: str, seconds: float | None = None) -> AsyncGenerator[CodeEvent | WrittenFile, None]:
+        """Run code, or a command (`make_shell_cell`). See `CodeContainers`."""
+
+    def take_notice(self) -> str:
+        """Return what the model is told with the next output, once."""
+        return ""
+
+
+class ResponseContainer(ToolContainer):
+    """A container of this server."""
+
+    max_seconds = MAX_SECONDS
 
     def __init__(self, containers: CodeContainers, tenant: str, wanted: str | AutoContainer) -> None:
+        super().__init__()
         self._containers = containers
         self._tenant = tenant
         self.wanted = wanted
@@ -61,13 +101,8 @@ class ResponseContainer:
         self._is_made = False  # it exists, with the files of the declaration
         self._notice = ""
         self.first: ResponseContainer | None = None  # of another tool, to be shared
-        self.cites = True  # no other tool cites its files
-        self.id = ""  # "" until it is known
-        self.files = WrittenFiles()
-        self.in_order = asyncio.Lock()
 
     async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
-        """Check the declaration, whose container is at `param`. See `ResponseTool`."""
         self._param, self._previous, self._cited = param, list_containers(history), list_cited_files(history)
         if isinstance(self.wanted, str):
             self._use(self.wanted)
@@ -153,7 +188,6 @@ class ResponseContainer:
         return self._containers.run(self._tenant, self.id, code, seconds)
 
     def take_notice(self) -> str:
-        """Return what the model is told with the next output, once."""
         notice, self._notice = self._notice, ""
         return notice
 
@@ -161,8 +195,11 @@ class ResponseContainer:
 class ContainerTool(ResponseTool):
     """A tool of one response whose calls run in a container."""
 
-    max_seconds = MAX_SECONDS
-    container: ResponseContainer
+    container: ToolContainer
+
+    @property
+    def max_seconds(self) -> float:
+        return self.container.max_seconds
 
     async def recover(self, output: Sequence[OutputItem]) -> str:
         return await self.container.recover(output)
@@ -173,7 +210,8 @@ class ContainerTool(ResponseTool):
 
 def share_container(tools: Iterable[ResponseTool]) -> None:
     """Let the tools of a response use one container, unless different ones are declared."""
-    found = [tool.container for tool in tools if isinstance(tool, ContainerTool)]
+    used = [tool.container for tool in tools if isinstance(tool, ContainerTool)]
+    found = [container for container in used if isinstance(container, ResponseContainer)]
     first = min(found, key=_rank, default=None)
     for container in found:
         container.files, container.in_order = found[0].files, found[0].in_order

@@ -9,7 +9,7 @@ from antiphon.protocol.types.tools import AutoContainer, CodeInterpreterTool, Fu
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import BuiltInTool, ToolServices
 from antiphon.tools.code_interpreter.response_code import NAME, ResponseCode
-from antiphon.tools.code_interpreter.response_container import ResponseContainer, list_domains
+from antiphon.tools.code_interpreter.response_container import ResponseContainer, ToolContainer, list_domains
 
 HARMONY: Final = "python"
 SETUP_HINT = "The server's operator enables it with --sandbox, and without --disable-store."
@@ -37,13 +37,8 @@ _FUNCTION: Final = FunctionTool(
 )
 
 
-class CodeInterpreter(BuiltInTool):
-    """The code_interpreter tool; see `BuiltInTool`."""
-
-    kind = NAME
-    types: tuple[type, ...] = (CodeInterpreterTool,)
-    harmony = HARMONY
-    recipients: Mapping[str, str] = {HARMONY: NAME}
+class ContainerToolKind(BuiltInTool):
+    """A tool whose calls run in containers."""
 
     def __init__(self, services: ToolServices) -> None:
         self._containers = services.containers
@@ -53,6 +48,20 @@ class CodeInterpreter(BuiltInTool):
     def missing(self) -> str:
         return SETUP_HINT if self._containers is None else ""
 
+    def open_container(self, tenant: str, wanted: str | AutoContainer) -> ToolContainer:
+        """Return the container of a declaration for one response."""
+        assert self._containers is not None
+        return ResponseContainer(self._containers, tenant, wanted)
+
+
+class CodeInterpreter(ContainerToolKind):
+    """The code_interpreter tool; see `BuiltInTool`."""
+
+    kind = NAME
+    types: tuple[type, ...] = (CodeInterpreterTool,)
+    harmony = HARMONY
+    recipients: Mapping[str, str] = {HARMONY: NAME}
+
     def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
         """Return no function for code that only programs may run, which this server does not run."""
         assert isinstance(declared, CodeInterpreterTool)
@@ -60,9 +69,7 @@ class CodeInterpreter(BuiltInTool):
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseCode:
         assert isinstance(declared, CodeInterpreterTool)
-        assert self._containers is not None
-        container = ResponseContainer(self._containers, tenant, declared.container)
-        return ResponseCode(container, self._limits, include)
+        return ResponseCode(self.open_container(tenant, declared.container), self._limits, include)
 
 
 def describe_network(function: FunctionTool, container: str | AutoContainer) -> FunctionTool:

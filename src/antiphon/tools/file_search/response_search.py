@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 from antiphon.core.deltas import Progress, ToolOutputContent
 from antiphon.core.file_search import SearchHit, make_request
 from antiphon.errors import AntiphonError, BadRequest, InvalidValue, NotFound, VectorStoreTimeout
-from antiphon.protocol.types.items import FileSearchCall, FileSearchResult, InputItem, OutputItem
+from antiphon.protocol.types.items import FileSearchCall, FileSearchResult, InputItem
 from antiphon.protocol.types.tools import FileSearchTool
-from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, SearchBackend, ToolResult, WaitStep
+from antiphon.tools.base import DeltaSink, ModelToolCall, ResponseTool, Rewriter, ToolResult, ToolServices, WaitStep
 from antiphon.tools.file_search.citations import FileCitationRewriter
 from antiphon.tools.file_search.passages import Passages
 from antiphon.tools.untrusted_text import decode_arguments
@@ -36,28 +36,21 @@ def parse_queries(call: ModelToolCall) -> list[str]:
     return [*dict.fromkeys(decode_arguments(_decoder, NAME, call.arguments).queries)]
 
 
-class FileSearchServices(Struct, frozen=True, kw_only=True):
-    """Services of the server that all responses share."""
-
-    backend: SearchBackend
-    max_seconds: float  # per call
-    index_seconds: float  # how long a response waits for files that are being indexed
-
-
-class ResponseSearch:
+class ResponseSearch(ResponseTool):
     """The file_search tool within one response; see `ResponseTool`."""
 
-    def __init__(
-        self, services: FileSearchServices, declared: FileSearchTool, tenant: str, include: frozenset[str]
-    ) -> None:
-        self._services = services
-        self._backend = services.backend
+    max_seconds = 0.0  # from the settings
+
+    def __init__(self, services: ToolServices, declared: FileSearchTool, tenant: str, include: frozenset[str]) -> None:
+        assert services.search is not None
+        self._backend = services.search
+        self._index_seconds = services.config.tools.vector_store_timeout
         self._declared = declared
         self._stores = [*dict.fromkeys(declared.vector_store_ids)]
         self._tenant = tenant
         self._include_results = _INCLUDE_RESULTS in include
         self._passages = Passages()
-        self.max_seconds = services.max_seconds
+        self.max_seconds = services.config.tools.tool_timeout
 
     async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
         for index, store in enumerate(self._declared.vector_store_ids):
@@ -71,7 +64,7 @@ class ResponseSearch:
         return None if await self._backend.wait_indexed(self._tenant, self._stores, 0.0) else self._wait_indexed
 
     async def _wait_indexed(self) -> None:
-        seconds = self._services.index_seconds
+        seconds = self._index_seconds
         if not await self._backend.wait_indexed(self._tenant, self._stores, seconds):
             raise VectorStoreTimeout(
                 f"Files of the vector stores {', '.join(self._stores)} are still being indexed after {seconds:g} "
@@ -106,9 +99,6 @@ class ResponseSearch:
     def restore_output(self, output: ToolOutputContent) -> None:
         if isinstance(output, str):
             self._passages.restore(output)
-
-    async def recover(self, output: Sequence[OutputItem]) -> str:
-        return ""
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         return FileCitationRewriter(self._passages, is_last) if self._passages else None

@@ -5,7 +5,7 @@ from typing import Any, Final
 from antiphon.protocol.types.tools import FileSearchTool, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import BuiltInTool, ToolServices
-from antiphon.tools.file_search.response_search import MAX_QUERIES, NAME, FileSearchServices, ResponseSearch
+from antiphon.tools.file_search.response_search import MAX_QUERIES, NAME, ResponseSearch
 
 _SETUP_HINT = "Vector stores are kept in the store: the server's operator starts it without --disable-store."
 _PARAMETERS: Final[dict[str, Any]] = {
@@ -39,21 +39,15 @@ class FileSearch(BuiltInTool):
     types: tuple[type, ...] = (FileSearchTool,)
 
     def __init__(self, services: ToolServices) -> None:
-        self._services: FileSearchServices | None = None
-        if services.search is not None:
-            tools = services.config.tools
-            self._services = FileSearchServices(
-                backend=services.search, max_seconds=tools.tool_timeout, index_seconds=tools.vector_store_timeout
-            )
+        self._services = services
 
     @property
     def missing(self) -> str:
-        return _SETUP_HINT if self._services is None else ""
+        return _SETUP_HINT if self._services.search is None else ""
 
     def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
         return (_FUNCTION,)
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseSearch:
         assert isinstance(declared, FileSearchTool)
-        assert self._services is not None
         return ResponseSearch(self._services, declared, tenant, include)

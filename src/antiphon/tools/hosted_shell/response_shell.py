@@ -22,7 +22,7 @@ from antiphon.protocol.types.tools import ContainerAuto, ContainerReference
 from antiphon.sandbox.base import CodeResult, PrintedText, StreamName, make_shell_cell
 from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult, WaitStep, WrittenFile
 from antiphon.tools.code_interpreter.citations import ContainerFileRewriter, describe_files, escape_notes
-from antiphon.tools.code_interpreter.response_container import ContainerTool, ResponseContainer
+from antiphon.tools.code_interpreter.response_container import ContainerTool, ToolContainer
 from antiphon.tools.code_interpreter.run_output import MAX_PRINTED_LENGTH, shorten
 from antiphon.tools.untrusted_text import decode_arguments, replace_surrogates
 
@@ -39,7 +39,7 @@ _decoder: Final = msgspec.json.Decoder(ShellAction)
 class ResponseShell(ContainerTool):
     """The shell tool of a container within one response."""
 
-    def __init__(self, container: ResponseContainer, environment: ContainerAuto | ContainerReference) -> None:
+    def __init__(self, container: ToolContainer, environment: ContainerAuto | ContainerReference) -> None:
         self.container = container
         self._environment = environment
 
@@ -52,7 +52,13 @@ class ResponseShell(ContainerTool):
         return await self.container.prepare(param, history)
 
     def start_item(self, call: ModelToolCall) -> ShellCall:
-        return make_shell_call(call, self.container.id)
+        """Return the item of a call. One that cannot be run has no commands."""
+        try:
+            action = parse_action(call)
+        except InvalidValue:
+            action = ShellAction(commands=[])
+        reference = ContainerReference(container_id=self.container.id)
+        return ShellCall(call_id="", status="completed", action=action, environment=reference)
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         action, outputs, files = parse_action(call), list[ShellOutput](), dict[str, WrittenFile]()
@@ -68,7 +74,8 @@ class ResponseShell(ContainerTool):
         return ToolResult(item=ShellCallOutput(call_id="", status="completed", output=outputs), model_output=text)
 
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        return make_failed_output(reason)
+        item = ShellCallOutput(call_id="", status="incomplete", output=[])
+        return ToolResult(item=item, model_output=f"Error: {reason}")
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         """Return what cites the files, unless that of the code interpreter does, which knows them too."""
@@ -96,21 +103,6 @@ class ResponseShell(ContainerTool):
         return ShellOutput(
             stdout=stdout, stderr="\n".join(filter(None, [stderr, *notes])), outcome=find_outcome(result)
         )
-
-
-def make_shell_call(call: ModelToolCall, container_id: str) -> ShellCall:
-    """Return the item of a call. One that cannot be run has no commands."""
-    try:
-        action = parse_action(call)
-    except InvalidValue:
-        action = ShellAction(commands=[])
-    reference = ContainerReference(container_id=container_id)
-    return ShellCall(call_id="", status="completed", action=action, environment=reference)
-
-
-def make_failed_output(reason: str) -> ToolResult:
-    item = ShellCallOutput(call_id="", status="incomplete", output=[])
-    return ToolResult(item=item, model_output=f"Error: {reason}")
 
 
 def parse_action(call: ModelToolCall) -> ShellAction:

@@ -4,9 +4,7 @@ from typing import Any, Final
 
 from antiphon.protocol.types.tools import ContainerAuto, ContainerReference, FunctionTool, ShellTool, may_models_call
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.tools.base import BuiltInTool, ToolServices
-from antiphon.tools.code_interpreter.response_container import ResponseContainer
-from antiphon.tools.code_interpreter.tool import OFFLINE, SETUP_HINT, describe_network
+from antiphon.tools.code_interpreter.tool import OFFLINE, ContainerToolKind, describe_network
 from antiphon.tools.hosted_shell.response_shell import MAX_COMMANDS, NAME, ResponseShell
 
 _COUNT: Final = {"type": "integer", "minimum": 0}
@@ -37,18 +35,11 @@ _FUNCTION: Final = FunctionTool(
 )
 
 
-class HostedShell(BuiltInTool):
+class HostedShell(ContainerToolKind):
     """The shell tool of containers; see `BuiltInTool`. The shell of a client is in render/tools/client_tools.py."""
 
     kind = "hosted_shell"
     types: tuple[type, ...] = (ShellTool,)
-
-    def __init__(self, services: ToolServices) -> None:
-        self._containers = services.containers
-
-    @property
-    def missing(self) -> str:
-        return SETUP_HINT if self._containers is None else ""
 
     def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
         """Return no function for a shell that only programs may use, which this server does not run."""
@@ -58,8 +49,7 @@ class HostedShell(BuiltInTool):
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseShell:
         assert isinstance(declared, ShellTool)
-        assert self._containers is not None
         environment = declared.environment
         assert isinstance(environment, ContainerAuto | ContainerReference)
         wanted = environment.container_id if isinstance(environment, ContainerReference) else environment
-        return ResponseShell(ResponseContainer(self._containers, tenant, wanted), environment)
+        return ResponseShell(self.open_container(tenant, wanted), environment)

@@ -1,4 +1,4 @@
-"""What a declaration of image_generation may say, and the request to an image service that follows from it."""
+"""The checks of a declaration of image_generation, and the request to an image service that follows from it."""
 
 from typing import Final
 

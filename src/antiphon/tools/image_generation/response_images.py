@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, get_args
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from antiphon.core.deltas import ImagePreview, Progress, ToolOutputContent
+from antiphon.core.deltas import ImagePreview, Progress
 from antiphon.core.image_generation import (
     ImageRequest,
     ImageResult,
@@ -25,7 +25,7 @@ from antiphon.offload import run_sized
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import InputImage
 from antiphon.protocol.types.tools import ImageGenerationTool, ImageQuality
-from antiphon.tools.base import DeltaSink, ImageBackend, LoadImages, ModelToolCall, Rewriter, ToolResult, WaitStep
+from antiphon.tools.base import DeltaSink, ImageBackend, LoadImages, ModelToolCall, ResponseTool, ToolResult
 from antiphon.tools.image_generation.declaration import NAME, SIZE_PATTERN, check_declaration, make_image_request
 from antiphon.tools.untrusted_text import decode_arguments
 
@@ -48,20 +48,16 @@ class ImageArguments(Struct, frozen=True, kw_only=True):
 _decoder: Final = msgspec.json.Decoder(ImageArguments)
 
 
-class ImageServices(Struct, frozen=True):
-    """Services of the server that all responses share."""
-
-    backend: ImageBackend
-    load_images: LoadImages
-
-
-class ResponseImages:
+class ResponseImages(ResponseTool):
     """The image_generation tool within one response; see `ResponseTool`."""
 
     max_seconds = _MAX_SECONDS
 
-    def __init__(self, services: ImageServices, declared: ImageGenerationTool, tenant: str) -> None:
-        self._services = services
+    def __init__(
+        self, backend: ImageBackend, load_images: LoadImages, declared: ImageGenerationTool, tenant: str
+    ) -> None:
+        self._backend = backend
+        self._load_images = load_images
         self._declared = declared
         self._tenant = tenant
         self._param = "tools"
@@ -69,7 +65,7 @@ class ResponseImages:
         self._mask: SourceImage | None = None
         self._in_order = asyncio.Lock()
 
-    async def prepare(self, param: str, history: Sequence[it.InputItem]) -> WaitStep | None:
+    async def prepare(self, param: str, history: Sequence[it.InputItem]) -> None:
         self._param = param
         self._add_images(history)
         check_declaration(self._declared, param)
@@ -82,11 +78,10 @@ class ResponseImages:
             field = str(error.param).removeprefix(f"{param}.")
             error.param = f"{param}.{_FIELDS.get(field, field)}"
             raise
-        return None
 
     def _check_services(self, param: str) -> None:
         """Check what the declaration asks of the image services: for new images, edits, or both."""
-        declared, check = self._declared, self._services.backend.check
+        declared, check = self._declared, self._backend.check
         if declared.action != "edit":
             check(make_image_request(declared, _ANY_PROMPT), param)
         if declared.action == "edit" or self._mask or (declared.input_fidelity and declared.action != "generate"):
@@ -103,7 +98,7 @@ class ResponseImages:
             action = self._choose_action(arguments)
             sources, mask = await self._load_edited() if action == "edit" else ((), None)
             request = make_image_request(self._declared, arguments.prompt, arguments.size, sources, mask)
-            self._services.backend.check(request, NAME)
+            self._backend.check(request, NAME)
             await emit(Progress(call.key, "generating"))
             try:
                 result = await self._generate(call.key, request, emit)
@@ -114,7 +109,7 @@ class ResponseImages:
         return ToolResult(item=item, model_output=describe_image(item))
 
     async def _generate(self, key: int, request: ImageRequest, emit: DeltaSink) -> ImageResult:
-        async with aclosing(self._services.backend.generate(self._tenant, request)) as images:
+        async with aclosing(self._backend.generate(self._tenant, request)) as images:
             async for image in images:
                 if isinstance(image, ImageResult):
                     return image
@@ -132,7 +127,7 @@ class ResponseImages:
         """Return the images to edit, and the mask."""
         if not (images := _select_newest(self._context)):
             raise InvalidValue("There is no image in this conversation that could be edited.", param="action")
-        loaded = await self._services.load_images(self._tenant, [(image, "input") for image in images])
+        loaded = await self._load_images(self._tenant, [(image, "input") for image in images])
         return (*loaded,), await self._load_mask()
 
     async def _load_mask(self) -> SourceImage | None:
@@ -140,7 +135,7 @@ class ResponseImages:
             return self._mask
         image = InputImage(image_url=mask.image_url, file_id=mask.file_id)
         field = "file_id" if mask.image_url is UNSET else "image_url"
-        (loaded,) = await self._services.load_images(self._tenant, [(image, f"{self._param}.input_image_mask.{field}")])
+        (loaded,) = await self._load_images(self._tenant, [(image, f"{self._param}.input_image_mask.{field}")])
         return loaded
 
     def _add_images(self, items: Sequence[it.InputItem]) -> None:
@@ -149,15 +144,9 @@ class ResponseImages:
     def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
         return _make_failed(EngineFailed(reason))
 
-    def restore_output(self, output: ToolOutputContent) -> None:
-        return
-
     async def recover(self, output: Sequence[it.OutputItem]) -> str:
         self._add_images(output)
         return ""
-
-    def make_rewriter(self, is_last: bool) -> Rewriter | None:
-        return None
 
     async def close(self) -> None:
         self._context, self._mask = [], None

@@ -9,7 +9,7 @@ from antiphon.protocol.types.tools import FunctionTool, ImageGenerationTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import BuiltInTool, ToolServices
 from antiphon.tools.image_generation.declaration import NAME, SIZE_PATTERN
-from antiphon.tools.image_generation.response_images import MAX_PROMPT, ImageServices, ResponseImages
+from antiphon.tools.image_generation.response_images import MAX_PROMPT, ResponseImages
 
 _SETUP_HINT = "The server's operator names an image service with --image-service."
 _DESCRIPTION: Final = (
@@ -39,13 +39,11 @@ class ImageGeneration(BuiltInTool):
     recipients: Mapping[str, str] = {f"{NAME}.generate": NAME}
 
     def __init__(self, services: ToolServices) -> None:
-        self._services: ImageServices | None = None
-        if services.images is not None and services.load_images is not None:
-            self._services = ImageServices(services.images, services.load_images)
+        self._services = services
 
     @property
     def missing(self) -> str:
-        return _SETUP_HINT if self._services is None else ""
+        return _SETUP_HINT if self._services.images is None else ""
 
     def list_functions(self, declared: Declaration) -> tuple[FunctionTool, ...]:
         """Return the function, with the parameters that the declaration leaves to the model."""
@@ -70,5 +68,7 @@ class ImageGeneration(BuiltInTool):
 
     def begin(self, declared: Declaration, tenant: str, include: frozenset[str]) -> ResponseImages:
         assert isinstance(declared, ImageGenerationTool)
-        assert self._services is not None
-        return ResponseImages(self._services, declared, tenant)
+        images, load_images = self._services.images, self._services.load_images
+        assert images is not None
+        assert load_images is not None
+        return ResponseImages(images, load_images, declared, tenant)

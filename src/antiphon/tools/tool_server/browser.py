@@ -7,26 +7,23 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import asdict
 
 from antiphon.core.deltas import Progress, ToolOutputContent
-from antiphon.errors import AntiphonError, McpFailed
+from antiphon.errors import McpFailed
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.tools import FunctionTool, WebSearchTool
 from antiphon.protocol.types.tools import Tool as Declaration
-from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
+from antiphon.tools.base import DeltaSink, ModelToolCall, ToolResult
 from antiphon.tools.mcp.response_tools import truncate
-from antiphon.tools.tool_server.server import Json, ServedTool, ServerSession, ServerTool
+from antiphon.tools.tool_server.server import Json, ServedTool, ServerSession
 from antiphon.tools.untrusted_text import escape_markers
-from antiphon.tools.web_search.browser import INCLUDE_RESULTS, INCLUDE_SOURCES, Action, make_empty_action
-from antiphon.tools.web_search.citations import CitationRewriter
+from antiphon.tools.web_search.browser import INCLUDE_RESULTS, INCLUDE_SOURCES, BrowserTool
 from antiphon.tools.web_search.functions import (
     RECIPIENTS,
-    FindArguments,
     FunctionArguments,
     OpenArguments,
-    SearchArguments,
     list_ignored_options,
     parse_arguments,
 )
@@ -62,24 +59,24 @@ class ServedWebSearch(ServedTool, WebSearch):
         return ServerBrowser(ServerSession(self, tenant), declared, include)
 
 
-class ServerBrowser(ServerTool):
+class ServerBrowser(BrowserTool):
     """The web_search tool within one response."""
 
     def __init__(self, session: ServerSession, declared: WebSearchTool, include: frozenset[str]) -> None:
+        super().__init__(ResponsePages(0, 0), include)
         self.session = session
         self._declared = declared
-        self._include = include
-        self._pages = ResponsePages(0, 0)
         self._shown = -1  # cursor of the page that was shown last, if the server has numbered it
+
+    @property
+    def max_seconds(self) -> float:
+        return self.session.max_seconds
 
     async def prepare(self, param: str, history: Sequence[it.InputItem]) -> None:
         if self._declared.filters and self._declared.filters.allowed_domains:
             self.session.refuse("searches all domains", f"{param}.filters.allowed_domains")
         if INCLUDE_RESULTS in self._include:
             self.session.refuse("returns results as text only", "include")
-
-    def start_item(self, call: ModelToolCall) -> it.WebSearchCall:
-        return it.WebSearchCall(status="in_progress", action=self._build_action(call))
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         arguments = parse_arguments(call.name, call.arguments)
@@ -94,12 +91,8 @@ class ServerBrowser(ServerTool):
         if isinstance(action, it.SearchAction) and INCLUDE_SOURCES in self._include:
             action.sources = [it.Source(url=url) for url in dict.fromkeys(_URL.findall(text))][:_MAX_SOURCES]
         elif isinstance(action, it.OpenPageAction):
-            action.url = self._get_url(None) or action.url
+            action.url = self._get_page_url(None) or action.url
         return ToolResult(item=it.WebSearchCall(status="completed", action=action), model_output=text or "[Nothing.]")
-
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        item = it.WebSearchCall(status="failed", action=self._build_action(call))
-        return ToolResult(item=item, model_output=f"Error: {reason}")
 
     def restore_output(self, output: ToolOutputContent) -> None:
         if isinstance(output, str):
@@ -109,28 +102,14 @@ class ServerBrowser(ServerTool):
             self._pages.restore(page)
             self._shown = parse_rendered(page)[0]
 
-    def make_rewriter(self, is_last: bool) -> Rewriter | None:
-        return CitationRewriter(self._pages) if self._pages else None
+    def _build_open_action(self, arguments: OpenArguments) -> it.OpenPageAction:
+        if arguments.link is None:
+            return it.OpenPageAction(url=self._get_page_url(arguments.cursor) or UNSET)
+        return it.OpenPageAction(url=escape_markers(arguments.link) if isinstance(arguments.link, str) else UNSET)
 
-    def _get_url(self, cursor: int | None) -> str | UnsetType:
+    def _get_page_url(self, cursor: int | None) -> str:
         page = self._pages.get(self._shown if cursor is None or cursor < 0 else cursor)
-        return page.url if page is not None and page.url else UNSET
-
-    def _build_action(self, call: ModelToolCall) -> Action:
-        """Build the action from the call and the pages that were shown, as far as possible."""
-        try:
-            arguments = parse_arguments(call.name, call.arguments)
-        except AntiphonError:
-            return make_empty_action(call.name)
-        match arguments:
-            case SearchArguments(query=query):
-                return it.SearchAction(query=escape_markers(query), queries=[escape_markers(query)])
-            case OpenArguments(link=str() as link):
-                return it.OpenPageAction(url=escape_markers(link))
-            case OpenArguments(link=link, cursor=cursor):
-                return it.OpenPageAction(url=UNSET if link is not None else self._get_url(cursor))
-            case FindArguments(pattern=pattern, cursor=cursor):
-                return it.FindAction(url=self._get_url(cursor) or "", pattern=pattern)
+        return "" if page is None else page.url
 
 
 def _to_server_arguments(arguments: FunctionArguments) -> Json:

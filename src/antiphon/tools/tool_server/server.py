@@ -5,6 +5,7 @@ files. It has an MCP session of its own, with the header X-Session-Id, which is 
 """
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, Final
@@ -18,6 +19,7 @@ from antiphon.protocol.types.items import InputItem, OutputItem
 from antiphon.protocol.types.tools import AutoContainer, Credentials, FunctionTool, McpTool
 from antiphon.protocol.types.tools import Tool as Declaration
 from antiphon.tools.base import ResponseTool, ToolServices
+from antiphon.tools.code_interpreter.response_container import ContainerTool, ToolContainer
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.response_tools import McpTools, render_output
 from antiphon.tools.mcp.servers import check_headers, check_program, make_mcp_settings
@@ -47,6 +49,7 @@ class ServedTool:
         settings = replace(settings, servers={spec.label: spec}, tenant_sessions=settings.sessions // 2)
         self._client = McpClient(settings, services.egress)
         self._description = spec.description
+        self._limits = settings.limits
         self.settings = settings
 
     def describe(self, functions: tuple[FunctionTool, ...], default: str) -> tuple[FunctionTool, ...]:
@@ -82,12 +85,17 @@ class ServerSession:
     """The session of one response with a tool server. Hold `in_order` for a call: it may use the state of others."""
 
     def __init__(self, server: ServedTool, tenant: str) -> None:
+        super().__init__()
         self.server = server
         self._tenant = tenant
         self._tools: McpTools | None = None
         self.credentials = Credentials()  # of the client
         self.id = ""  # of the container; "" until it is known
         self.in_order = asyncio.Lock()
+
+    @property
+    def max_seconds(self) -> float:
+        return self.server.settings.longest_seconds
 
     def use_latest(self, container_ids: Iterable[str]) -> None:
         """Continue the session of the latest call, or else begin a new one."""
@@ -103,32 +111,38 @@ class ServerSession:
     def render(self, result: Json) -> str:
         return render_output(result, self.server.settings.output_bytes)
 
-    def refuse_container(self, wanted: str | AutoContainer, param: str) -> None:
-        """Raise UnsupportedParameter if a declaration asks for a container, or for one with certain properties."""
-        if isinstance(wanted, str):
-            self.refuse("has no containers of this API", param)
-        for field in _CONTAINER_FIELDS:
-            if getattr(wanted, field, UNSET):
-                self.refuse(f"takes no {field}", f"{param}.{field}")
-
     def refuse(self, reason: str, param: str) -> None:
         name = self.server.server_name
         raise UnsupportedParameter(f"The tool server {name!r}, which runs this, {reason}.", param=param)
 
 
-class ServerTool(ResponseTool):
-    """A tool of one response whose calls a tool server runs. By default its sessions end with the response."""
+class ServerContainer(ServerSession, ToolContainer):
+    """A session in place of a container. Along a conversation, it is that of the latest call."""
 
-    session: ServerSession
+    def __init__(self, server: ServedTool, tenant: str, wanted: str | AutoContainer) -> None:
+        super().__init__(server, tenant)
+        self._wanted = wanted
 
-    @property
-    def max_seconds(self) -> float:
-        return self.session.server.settings.longest_seconds
-
+    @abstractmethod
     def list_sessions(self, items: Iterable[InputItem]) -> list[str]:
         """Return the container ids of the calls among the items."""
-        return []
+
+    async def prepare(self, param: str, history: Sequence[InputItem]) -> None:
+        """Refuse a declaration that asks for a container, or for one with certain properties."""
+        if isinstance(self._wanted, str):
+            self.refuse("has no containers of this API", param)
+        for field in _CONTAINER_FIELDS:
+            if getattr(self._wanted, field, UNSET):
+                self.refuse(f"takes no {field}", f"{param}.{field}")
+        self.use_latest(self.list_sessions(history))
 
     async def recover(self, output: Sequence[OutputItem]) -> str:
-        self.session.use_latest(self.list_sessions(output))
+        self.use_latest(self.list_sessions(output))
         return ""
+
+
+def find_session(tool: ResponseTool) -> ServerSession:
+    """Return the session of a tool that a tool server runs."""
+    session = tool.container if isinstance(tool, ContainerTool) else getattr(tool, "session", None)
+    assert isinstance(session, ServerSession)
+    return session

@@ -3,7 +3,8 @@
 Errors are raised with messages for the model. URLs and page texts are untrusted.
 """
 
-from collections.abc import Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
 
 from msgspec import UNSET, Struct
@@ -12,7 +13,7 @@ from antiphon.core.deltas import Progress, ToolOutputContent
 from antiphon.egress.urls import parse_url
 from antiphon.errors import AntiphonError, UrlRefused
 from antiphon.protocol.types import items as it
-from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult
+from antiphon.tools.base import DeltaSink, ModelToolCall, ResponseTool, Rewriter, ToolResult
 from antiphon.tools.untrusted_text import escape_markers
 from antiphon.tools.web_search.citations import CitationRewriter
 from antiphon.tools.web_search.functions import (
@@ -55,18 +56,58 @@ class BrowserServices(Struct, frozen=True, kw_only=True):
     max_seconds: float  # per call
 
 
-class Browser:
-    """The web_search tool within one response; see `ResponseTool`."""
+class BrowserTool(ResponseTool):
+    """Items and citations of the web_search tool within one response, whoever reads the pages."""
 
-    def __init__(self, services: BrowserServices, options: SearchOptions, include: frozenset[str]) -> None:
-        self._services = services
-        self._options = options
+    def __init__(self, pages: ResponsePages, include: frozenset[str]) -> None:
+        self._pages = pages
         self._include = include
-        self._pages = ResponsePages(services.max_pages, MAX_TOTAL_CHARACTERS)
-        self.max_seconds = services.max_seconds
 
     def start_item(self, call: ModelToolCall) -> it.WebSearchCall:
         return it.WebSearchCall(status="in_progress", action=self._build_action(call))
+
+    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
+        item = it.WebSearchCall(status="failed", action=self._build_action(call))
+        return ToolResult(item=item, model_output=f"Error: {reason}")
+
+    def make_rewriter(self, is_last: bool) -> Rewriter | None:
+        return CitationRewriter(self._pages) if self._pages else None
+
+    async def close(self) -> None:
+        self._pages = ResponsePages(0, 0)
+
+    def _build_action(self, call: ModelToolCall) -> Action:
+        """Build the action from the call and the pages that were shown, as far as possible."""
+        try:
+            arguments = parse_arguments(call.name, call.arguments)
+        except AntiphonError:
+            return _make_empty_action(call.name)
+        match arguments:
+            case SearchArguments(query=query):
+                return it.SearchAction(query=escape_markers(query), queries=[escape_markers(query)])
+            case OpenArguments():
+                return self._build_open_action(arguments)
+            case FindArguments(pattern=pattern, cursor=cursor):
+                return it.FindAction(url=self._get_page_url(cursor), pattern=pattern)
+
+    @abstractmethod
+    def _build_open_action(self, arguments: OpenArguments) -> it.OpenPageAction: ...
+
+    @abstractmethod
+    def _get_page_url(self, cursor: int | None) -> str:
+        """Return the URL of a page that was shown, or of the current one; "" if there is none."""
+
+
+class Browser(BrowserTool):
+    """The web_search tool within one response; see `ResponseTool`."""
+
+    max_seconds = 0.0  # from the settings
+
+    def __init__(self, services: BrowserServices, options: SearchOptions, include: frozenset[str]) -> None:
+        super().__init__(ResponsePages(services.max_pages, MAX_TOTAL_CHARACTERS), include)
+        self._services = services
+        self._options = options
+        self.max_seconds = services.max_seconds
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         arguments = parse_arguments(call.name, call.arguments)
@@ -78,26 +119,9 @@ class Browser:
             case FindArguments():
                 return await self._find(arguments, call, emit)
 
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        return ToolResult(
-            item=it.WebSearchCall(status="failed", action=self._build_action(call)), model_output=f"Error: {reason}"
-        )
-
     def restore_output(self, output: ToolOutputContent) -> None:
         if isinstance(output, str):
             self._pages.restore(output)
-
-    async def prepare(self, param: str, history: Sequence[it.InputItem]) -> None:
-        pass
-
-    async def recover(self, output: Sequence[it.OutputItem]) -> str:
-        return ""
-
-    def make_rewriter(self, is_last: bool) -> Rewriter | None:
-        return CitationRewriter(self._pages) if self._pages else None
-
-    async def close(self) -> None:
-        self._pages = ResponsePages(0, 0)
 
     async def _search(self, arguments: SearchArguments, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         cursor = self._pages.reserve()
@@ -195,20 +219,6 @@ class Browser:
             results=results if INCLUDE_RESULTS in self._include else UNSET,
         )
 
-    def _build_action(self, call: ModelToolCall) -> Action:
-        """Build the action from the call alone, as far as possible."""
-        try:
-            arguments = parse_arguments(call.name, call.arguments)
-        except AntiphonError:
-            return make_empty_action(call.name)
-        match arguments:
-            case SearchArguments(query=query):
-                return it.SearchAction(query=escape_markers(query), queries=[escape_markers(query)])
-            case OpenArguments():
-                return self._build_open_action(arguments)
-            case FindArguments(pattern=pattern, cursor=cursor):
-                return it.FindAction(url=self._get_page_url(cursor), pattern=pattern)
-
     def _build_open_action(self, arguments: OpenArguments) -> it.OpenPageAction:
         url = ""
         with suppress(AntiphonError):
@@ -221,7 +231,7 @@ class Browser:
         return ""
 
 
-def make_empty_action(name: str) -> Action:
+def _make_empty_action(name: str) -> Action:
     """Return the action of a call whose arguments do not fit."""
     if name == OPEN:
         return it.OpenPageAction()

@@ -13,7 +13,6 @@ from antiphon.core.dialects.anthropic_request import read_count, read_message
 from antiphon.core.dialects.chat_request import ChatRequest, read_chat
 from antiphon.core.dialects.completions_request import CompletionRequest, read_completion
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.decoding.part_cache import PartCache, TenantParts
 from antiphon.protocol.types.anthropic.events import AnthropicMessage, AnthropicStreamEvent, InputTokens
 from antiphon.protocol.types.anthropic.request import CountTokens, CreateMessage
@@ -72,14 +71,14 @@ class CompletionsEndpoint(Struct, frozen=True):
         log_user(request.id, parsed.decoded.request)
         await self.delivery.reply(request, run, ignored, _MESSAGE_FORMAT if parsed.stream else None)
 
-    @Route("POST", "/v1/messages/count_tokens", takes=CountTokens, gives=InputTokens, new_work=True)
-    async def count_message(self, request: Request) -> None:
+    @Route("POST", "/v1/messages/count_tokens", takes=CountTokens, new_work=True)
+    async def count_message(self, request: Request) -> InputTokens:
         """Count the tokens of a message's prompt (Anthropic's API)."""
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
         parts = self.parts.for_tenant(request.tenant)
         parsed = await read_json(request, read_count, self.limits, parts)
         tokens, request.ignored = await self.service.count_message(request.tenant, parsed)
-        await request.reply(200, encode(InputTokens(input_tokens=tokens)))
+        return InputTokens(input_tokens=tokens)
 
     async def _create(self, request: Request, read: ReadBody[A], open_run: OpenRun[A]) -> None:
         parts = self.parts.for_tenant(request.tenant)

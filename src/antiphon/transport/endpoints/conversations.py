@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from antiphon.limits import Limits
-from antiphon.protocol.decoding.codec import decode_conversation, decode_conversation_update, decode_items, encode
+from antiphon.protocol.decoding.codec import decode_conversation, decode_conversation_update, decode_items
 from antiphon.protocol.types import conversation as wire
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.lists import ConversationList, IncludeQuery, ItemList, ItemsQuery, ListQuery
@@ -21,47 +21,39 @@ class ConversationsEndpoint(Struct, frozen=True):
     service: Conversations
     limits: Limits
 
-    @Route(
-        "POST",
-        "/v1/conversations",
-        takes=wire.CreateConversation,
-        takes_nothing=True,
-        gives=wire.Conversation,
-        errors=(400, 413, 415, 503),
-    )
-    async def create(self, request: Request) -> None:
+    @Route("POST", "/v1/conversations", takes=wire.CreateConversation, takes_nothing=True, errors=(400, 413, 415, 503))
+    async def create(self, request: Request) -> wire.Conversation:
         """Create a conversation. With up to 20 initial items."""
         body = await request.read_body(self.limits) if request.has_body() else b"{}"
         parsed, request.ignored = await decode_body(body, decode_conversation, self.limits)
         del body  # it may be large, and storing it takes time
-        await request.reply(200, encode(await self.service.create(request.tenant, parsed)))
+        return await self.service.create(request.tenant, parsed)
 
-    @Route("GET", "/v1/conversations", query=ListQuery, gives=ConversationList, errors=READ_ERRORS)
-    async def list_all(self, request: Request) -> None:
+    @Route("GET", "/v1/conversations", query=ListQuery, errors=READ_ERRORS)
+    async def list_all(self, request: Request) -> ConversationList:
         """List conversations. Newest first, unless `order` says otherwise; `last_id` of a page is `after` of the next.
         An extension.
         """
-        page = await self.service.list_conversations(request.tenant, read_query(request, ListQuery))
-        await request.reply(200, encode(page))
+        return await self.service.list_conversations(request.tenant, read_query(request, ListQuery))
 
-    @Route("GET", _CONVERSATION, gives=wire.Conversation, errors=READ_ERRORS)
-    async def get(self, request: Request) -> None:
+    @Route("GET", _CONVERSATION, errors=READ_ERRORS)
+    async def get(self, request: Request) -> wire.Conversation:
         """Retrieve a conversation."""
-        await request.reply(200, encode(await self.service.get(self._locate(request))))
+        return await self.service.get(self._locate(request))
 
-    @Route("POST", _CONVERSATION, takes=wire.UpdateConversation, gives=wire.Conversation, errors=WRITE_ERRORS)
-    async def update(self, request: Request) -> None:
+    @Route("POST", _CONVERSATION, takes=wire.UpdateConversation, errors=WRITE_ERRORS)
+    async def update(self, request: Request) -> wire.Conversation:
         """Update a conversation. The metadata is merged into the existing metadata; a null deletes its key."""
         at = self._locate(request)
         parsed, request.ignored = await read_json(request, decode_conversation_update, self.limits)
-        await request.reply(200, encode(await self.service.update(at, parsed.metadata or {})))
+        return await self.service.update(at, parsed.metadata or {})
 
-    @Route("DELETE", _CONVERSATION, gives=wire.ConversationDeleted, errors=READ_ERRORS)
-    async def delete(self, request: Request) -> None:
+    @Route("DELETE", _CONVERSATION, errors=READ_ERRORS)
+    async def delete(self, request: Request) -> wire.ConversationDeleted:
         """Delete a conversation. Its items are not deleted: other conversations may refer to them."""
         at = self._locate(request)
         await self.service.delete(at)
-        await request.reply(200, encode(wire.ConversationDeleted(id=at.id)))
+        return wire.ConversationDeleted(id=at.id)
 
     @Route("POST", _ITEMS, takes=wire.CreateItems, query=IncludeQuery, gives=ItemList, errors=WRITE_ERRORS)
     async def add_items(self, request: Request) -> None:
@@ -89,11 +81,11 @@ class ConversationsEndpoint(Struct, frozen=True):
         include = read_query(request, IncludeQuery).include
         await request.reply(200, await self.service.get_item(at, request.params["item_id"], include))
 
-    @Route("DELETE", _ITEM, gives=wire.Conversation, errors=READ_ERRORS)
-    async def delete_item(self, request: Request) -> None:
+    @Route("DELETE", _ITEM, errors=READ_ERRORS)
+    async def delete_item(self, request: Request) -> wire.Conversation:
         """Remove an item from a conversation. Returns the conversation. The item stays in other conversations."""
         at = self._locate(request)
-        await request.reply(200, encode(await self.service.delete_item(at, request.params["item_id"])))
+        return await self.service.delete_item(at, request.params["item_id"])
 
     def _locate(self, request: Request) -> ConversationKey:
         return self.service.resolve_key(request.tenant, request.params["conversation_id"])

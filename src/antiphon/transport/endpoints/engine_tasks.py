@@ -27,7 +27,6 @@ from antiphon.protocol.bodies.embeddings import (
 )
 from antiphon.protocol.bodies.passthrough import MultipartForm, decode_ranking, read_form
 from antiphon.protocol.bodies.speech import EVENT_STREAM, MEDIA_TYPES, CreateSpeech, decode_speech
-from antiphon.protocol.decoding.codec import encode
 from antiphon.service.engine_tasks import EngineTasks
 from antiphon.service.tokens import Tokenization
 from antiphon.transport.http.channel import Header
@@ -80,8 +79,8 @@ class EngineTasksEndpoint(Struct, frozen=True):
         headers = [] if encoded.metadata is None else _byte_headers(encoded.metadata)
         await request.reply(200, encoded.body, headers)
 
-    @Route("POST", "/v1/tokenize", takes=tokens.Tokenize, gives=tokens.Tokenized, new_work=True)
-    async def tokenize(self, request: Request) -> None:
+    @Route("POST", "/v1/tokenize", takes=tokens.Tokenize, new_work=True)
+    async def tokenize(self, request: Request) -> tokens.Tokenized:
         """Tokenize a text or a chat. With `messages`, and the other fields of a chat completion, it returns the tokens
         that the model would read.
         """
@@ -93,14 +92,14 @@ class EngineTasksEndpoint(Struct, frozen=True):
             chat = await decode_body(parsed.chat, read_chat, self.limits)
             operation = self.tokenization.tokenize_chat(request.tenant, parsed.request, chat)
             tokenized, request.ignored = await run_for_client(request, operation)
-        await request.reply(200, encode(tokenized))
+        return tokenized
 
-    @Route("POST", "/v1/detokenize", takes=tokens.Detokenize, gives=tokens.Detokenized, new_work=True)
-    async def detokenize(self, request: Request) -> None:
+    @Route("POST", "/v1/detokenize", takes=tokens.Detokenize, new_work=True)
+    async def detokenize(self, request: Request) -> tokens.Detokenized:
         """Convert tokens to text."""
         parsed, request.ignored = await read_json(request, tokens.decode_detokenize, self.limits)
         text = await run_for_client(request, self.tokenization.detokenize(request.tenant, parsed))
-        await request.reply(200, encode(tokens.Detokenized(prompt=text)))
+        return tokens.Detokenized(prompt=text)
 
     @Route("POST", "/v1/audio/speech", takes=CreateSpeech, gives_too=_SPEECH_TYPES, new_work=True)
     async def speak(self, request: Request) -> None:

@@ -3,17 +3,14 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from urllib.parse import quote
 
 from msgspec import Struct
 
 from antiphon.errors import RangeNotSatisfiable
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.files import check_filename, decode_completion, decode_file_fields, decode_upload
-from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types import files as wire
 from antiphon.service.files import Files, StoredContent
-from antiphon.transport.http.channel import Header
 from antiphon.transport.http.forms import ReceivedForm, read_form
 from antiphon.transport.http.query import read_query
 from antiphon.transport.http.request import Request, read_json
@@ -42,82 +39,68 @@ class FilesEndpoint(Struct, frozen=True):
     service: Files
     limits: Limits
 
-    @Route("POST", "/v1/files", takes=FileForm, takes_media_type=_FORM, gives=wire.FileObject, new_work=True)
-    async def create(self, request: Request) -> None:
+    @Route("POST", "/v1/files", takes=FileForm, takes_media_type=_FORM, new_work=True)
+    async def create(self, request: Request) -> wire.FileObject:
         """Upload a file. A form with `file`, `purpose` and, optionally, `expires_after[anchor]` and
         `expires_after[seconds]`.
         """
         async with self._receive(request, "file", self.limits.stored_file_bytes) as (form, content):
             check_filename(form.filename, self.limits, "file")
             fields, request.ignored = decode_file_fields(form.fields)
-            file = await self.service.create(request.tenant, form.filename, fields, content)
-        await request.reply(200, encode(file))
+            return await self.service.create(request.tenant, form.filename, fields, content)
 
-    @Route("GET", "/v1/files", query=wire.FilesQuery, gives=wire.FileList, errors=READ_ERRORS)
-    async def list_all(self, request: Request) -> None:
+    @Route("GET", "/v1/files", query=wire.FilesQuery, errors=READ_ERRORS)
+    async def list_all(self, request: Request) -> wire.FileList:
         """List files."""
-        await request.reply(
-            200, encode(await self.service.list_files(request.tenant, read_query(request, wire.FilesQuery)))
-        )
+        return await self.service.list_files(request.tenant, read_query(request, wire.FilesQuery))
 
-    @Route("GET", _FILE, gives=wire.FileObject, errors=READ_ERRORS)
-    async def get(self, request: Request) -> None:
+    @Route("GET", _FILE, errors=READ_ERRORS)
+    async def get(self, request: Request) -> wire.FileObject:
         """Retrieve a file."""
-        await request.reply(200, encode(await self.service.get(request.tenant, request.params["file_id"])))
+        return await self.service.get(request.tenant, **request.params)
 
-    @Route("DELETE", _FILE, gives=wire.FileDeleted, errors=READ_ERRORS)
-    async def delete(self, request: Request) -> None:
+    @Route("DELETE", _FILE, errors=READ_ERRORS)
+    async def delete(self, request: Request) -> wire.FileDeleted:
         """Delete a file."""
-        file_id = request.params["file_id"]
-        await self.service.delete(request.tenant, file_id)
-        await request.reply(200, encode(wire.FileDeleted(id=file_id)))
+        return await self.service.delete(request.tenant, **request.params)
 
     @Route("GET", f"{_FILE}/content", gives_too=(_BYTES,), errors=(*READ_ERRORS, 416))
     async def content(self, request: Request) -> None:
         """Retrieve the content of a file. A `Range` header of one range of bytes is honoured."""
-        row = await self.service.find(request.tenant, request.params["file_id"])
+        row = await self.service.find(request.tenant, **request.params)
         start, end = _parse_range(request.headers.get(b"range"), row.size)
-        headers: list[Header] = [
-            (b"content-type", _BYTES.encode()),
-            (b"content-length", b"%d" % (end - start)),
-            (b"content-disposition", f"attachment; filename*=UTF-8''{quote(row.filename, safe='')}".encode()),
-            (b"accept-ranges", b"bytes"),
-            (b"x-content-type-options", b"nosniff"),
-        ]
+        headers = [(b"content-length", b"%d" % (end - start)), (b"accept-ranges", b"bytes")]
         status = 200
         if (start, end) != (0, row.size):
             status = 206
             headers.append((b"content-range", b"bytes %d-%d/%d" % (start, end - 1, row.size)))
-        await request.reply_in_pieces(status, headers, self.service.read(row, start, end))
+        pieces = self.service.read(row, start, end)
+        await request.send_file(row.filename, _BYTES, pieces, *headers, status=status)
 
-    @Route("POST", "/v1/uploads", takes=wire.CreateUpload, gives=wire.Upload, errors=WRITE_ERRORS)
-    async def create_upload(self, request: Request) -> None:
+    @Route("POST", "/v1/uploads", takes=wire.CreateUpload, errors=WRITE_ERRORS)
+    async def create_upload(self, request: Request) -> wire.Upload:
         """Begin an upload in parts. It expires after an hour."""
         parsed, request.ignored = await read_json(request, decode_upload, self.limits)
-        await request.reply(200, encode(await self.service.create_upload(request.tenant, parsed)))
+        return await self.service.create_upload(request.tenant, parsed)
 
-    @Route("POST", f"{_UPLOAD}/parts", takes=PartForm, takes_media_type=_FORM, gives=wire.UploadPart, new_work=True)
-    async def add_part(self, request: Request) -> None:
+    @Route("POST", f"{_UPLOAD}/parts", takes=PartForm, takes_media_type=_FORM, new_work=True)
+    async def add_part(self, request: Request) -> wire.UploadPart:
         """Add a part to an upload. A form with the field `data`."""
-        upload_id = request.params["upload_id"]
-        await self.service.find_upload(request.tenant, upload_id)
+        await self.service.find_upload(request.tenant, **request.params)
         async with self._receive(request, "data", self.limits.upload_part_bytes) as (form, content):
             request.ignored = [*form.fields]
-            part = await self.service.add_part(request.tenant, upload_id, content)
-        await request.reply(200, encode(part))
+            return await self.service.add_part(request.tenant, **request.params, content=content)
 
-    @Route("POST", f"{_UPLOAD}/complete", takes=wire.CompleteUpload, gives=wire.Upload, errors=WRITE_ERRORS)
-    async def complete_upload(self, request: Request) -> None:
+    @Route("POST", f"{_UPLOAD}/complete", takes=wire.CompleteUpload, errors=WRITE_ERRORS)
+    async def complete_upload(self, request: Request) -> wire.Upload:
         """Complete an upload. The parts become a file, in the order of `part_ids`."""
         parsed, request.ignored = await read_json(request, decode_completion, self.limits)
-        upload = await self.service.complete_upload(request.tenant, request.params["upload_id"], parsed)
-        await request.reply(200, encode(upload))
+        return await self.service.complete_upload(request.tenant, **request.params, request=parsed)
 
-    @Route("POST", f"{_UPLOAD}/cancel", gives=wire.Upload, errors=READ_ERRORS)
-    async def cancel_upload(self, request: Request) -> None:
+    @Route("POST", f"{_UPLOAD}/cancel", errors=READ_ERRORS)
+    async def cancel_upload(self, request: Request) -> wire.Upload:
         """Cancel an upload."""
-        upload = await self.service.cancel_upload(request.tenant, request.params["upload_id"])
-        await request.reply(200, encode(upload))
+        return await self.service.cancel_upload(request.tenant, **request.params)
 
     @asynccontextmanager
     async def _receive(

@@ -63,8 +63,10 @@ class ImagesEndpoint(Struct, frozen=True):
             await self._reply(request, parsed, sources, masks[0] if masks else None)
             return
         in_json, request.ignored = await decode_body(await request.read_body(self.limits), decode_edit, self.limits)
-        sources = [await self._load(request.tenant, image, f"images[{at}]") for at, image in enumerate(in_json.images)]
-        mask = None if in_json.mask is None else await self._load(request.tenant, in_json.mask, "mask")
+        images = [(image.to_part(), f"images[{at}]") for at, image in enumerate(in_json.images)]
+        images += [] if in_json.mask is None else [(in_json.mask.to_part(), "mask")]
+        sources = await self.attachments.load_images(request.tenant, images)
+        mask = None if in_json.mask is None else sources.pop()
         await self._reply(request, in_json, sources, mask)
 
     @_make_route(path="/v1/images/variations", takes=wire.VariationForm, takes_media_type=_FORM)
@@ -85,9 +87,6 @@ class ImagesEndpoint(Struct, frozen=True):
 
     async def _read_sources(self, files: Sequence[FormFile], field: str) -> list[SourceImage]:
         return [await self.attachments.check_source(file.content, field) for file in files if file.field == field]
-
-    async def _load(self, tenant: str, image: wire.ImageReference, param: str) -> SourceImage:
-        return await self.attachments.load_source(tenant, image.image_url, image.file_id, param)
 
     async def _reply(
         self,

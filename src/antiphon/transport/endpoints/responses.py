@@ -13,7 +13,7 @@ from msgspec import Struct
 from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.compact import CompactedResponse, CompactResponse, decode_compact
-from antiphon.protocol.decoding.codec import decode_create, encode
+from antiphon.protocol.decoding.codec import decode_create
 from antiphon.protocol.decoding.part_cache import PartCache
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
@@ -70,24 +70,24 @@ class ResponsesEndpoint(Struct, frozen=True):
             stream_format = self.delivery.make_response_format(request, included_image_urls(parsed.request))
         await self.delivery.reply(request, accepted.source, accepted.ignored, stream_format)
 
-    @Route("POST", f"{PATH}/input_tokens", takes=CreateResponse, gives=InputTokenCount, new_work=True)
-    async def count(self, request: Request) -> None:
+    @Route("POST", f"{PATH}/input_tokens", takes=CreateResponse, new_work=True)
+    async def count(self, request: Request) -> InputTokenCount:
         """Count the tokens of an input. The `usage.input_tokens` that a response to the same body would have. Nothing
         is generated or stored. Fails with the name of the engine if it cannot count tokens.
         """
         parts = self.parts.for_tenant(request.tenant)
         parsed = await read_json(request, decode_create, self.limits, parts)
         tokens, request.ignored = await self.counting.count(request.tenant, parsed)
-        await request.reply(200, encode(InputTokenCount(input_tokens=tokens)))
+        return InputTokenCount(input_tokens=tokens)
 
-    @Route("POST", f"{PATH}/compact", takes=CompactResponse, gives=CompactedResponse, new_work=True)
-    async def compact(self, request: Request) -> None:
+    @Route("POST", f"{PATH}/compact", takes=CompactResponse, new_work=True)
+    async def compact(self, request: Request) -> CompactedResponse:
         """Compact a conversation. The user's messages and one compaction item with the model's encrypted summary of
         everything else. Send the output back unchanged as the beginning of an `input`. Nothing is stored.
         """
         parsed = await read_json(request, decode_compact, self.limits)
         compacted, request.ignored = await run_for_client(request, self.compactions.compact(request.tenant, parsed))
-        await request.reply(200, encode(compacted))
+        return compacted
 
 
 def _read_key(request: Request, body: bytes) -> IdempotencyKey:

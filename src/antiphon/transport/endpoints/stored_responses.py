@@ -15,7 +15,6 @@ from antiphon.core.emitter.response_views import IMAGES
 from antiphon.errors import NotFound, UpgradeRequired
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.tool_outputs import SubmitToolOutput, ToolOutputTaken, decode_tool_output
-from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.types.lists import ItemList, ItemsQuery, ListQuery, ResponseList
 from antiphon.protocol.types.request import Includable
 from antiphon.protocol.types.response import Response
@@ -82,12 +81,12 @@ class StoredResponsesEndpoint(Struct, frozen=True):
         request.ignored = [*request.ignored, *(name for name, value in unused.items() if value is not None)]
         await request.reply(200, await self.stored.get(request.tenant, response_id, query.include))
 
-    @Route("DELETE", _RESPONSE_PATH, gives=ResponseDeleted, errors=(404, 503))
-    async def delete(self, request: Request) -> None:
+    @Route("DELETE", _RESPONSE_PATH, errors=(404, 503))
+    async def delete(self, request: Request) -> ResponseDeleted:
         """Delete a response. Responses that continue it retain the items that they need."""
         response_id = request.params["response_id"]
         await self.stored.delete(request.tenant, response_id)
-        await request.reply(200, encode(ResponseDeleted(id=response_id)))
+        return ResponseDeleted(id=response_id)
 
     @Route("POST", f"{_RESPONSE_PATH}/cancel", gives=Response, errors=READ_ERRORS)
     async def cancel(self, request: Request) -> None:

@@ -15,7 +15,7 @@ from io import BytesIO
 from time import perf_counter
 from types import MappingProxyType
 from typing import Concatenate, ParamSpec, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from msgspec import Struct
 
@@ -163,6 +163,17 @@ class Request(Struct, eq=False):
                     async for piece in pieces:
                         await self.write(piece)
                 await self.end()
+
+    async def send_file(
+        self, name: str, media_type: str, pieces: AsyncGenerator[bytes, None], *headers: Header, status: int = 200
+    ) -> None:
+        """Send a file, which browsers download and do not show."""
+        common = [
+            (b"content-type", media_type.encode()),
+            (b"content-disposition", f"attachment; filename*=UTF-8''{quote(name, safe='')}".encode()),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        await self.reply_in_pieces(status, [*common, *headers], pieces)
 
     def _build_head(self, status: int, headers: Sequence[Header]) -> list[Header]:
         """Set the status and combine `headers` with those of every reply."""

@@ -110,7 +110,7 @@ class App(Struct, eq=False):
             if is_charged and rate_limiting is not None:
                 await rate_limiting.serve(route, request)
             else:
-                await route.endpoint(request)
+                await route.serve(request)
         except AntiphonError as error:
             await _reply_error(request, error)
         except ClientGone:

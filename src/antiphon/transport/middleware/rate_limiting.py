@@ -39,7 +39,7 @@ class RateLimitingMiddleware:
     async def serve(self, route: Route, request: Request) -> None:
         """Charge the request and call its endpoint. Raises Busy."""
         async with self.charge(request, _body_size(request)):
-            await route.endpoint(request)
+            await route.serve(request)
 
     def limit_status(self, request: Request) -> tuple[LimitStatus | None, LimitStatus | None]:
         """Return the status of the limits of the request's principal: for requests, and for tokens."""

@@ -12,12 +12,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antiphon.errors import MethodNotAllowed, NotFound, UpgradeRequired
+from antiphon.protocol.decoding.codec import encode
 from antiphon.service.access.api_keys import INFERENCE
 from antiphon.transport.http.channel import WEBSOCKET
 from antiphon.transport.http.request import Request
 
-Endpoint = Callable[[Request], Awaitable[None]]
-Function = TypeVar("Function", bound=Callable[..., Awaitable[None]])
+Endpoint = Callable[[Request], Awaitable[Struct | None]]
+Function = TypeVar("Function", bound=Callable[..., Awaitable[Struct | None]])
 READ_ERRORS = (400, 404, 503)  # statuses of routes that read stored objects
 WRITE_ERRORS = (*READ_ERRORS, 413, 415)  # and of those that take a body
 
@@ -32,7 +33,8 @@ class Route(Struct, frozen=True):
 
     `takes`, `query`, `gives` and `streams` are the types of its body, query, reply and events. /openapi.json documents
     them. Routes are declared as decorators of methods, whose docstrings have the summary and, after the first sentence,
-    the description; see `collect_routes`.
+    the description; see `collect_routes`. An object that the method returns is sent as JSON, and its type is that of
+    the reply; a method that returns None has sent the reply itself.
     """
 
     method: str
@@ -55,8 +57,13 @@ class Route(Struct, frozen=True):
     def __call__(self, method: Function) -> Function:
         """Declare that a method of a class is the endpoint."""
         summary, _, description = " ".join((method.__doc__ or "").split()).partition(". ")
-        vars(method)["route"] = replace(self, summary=summary.removesuffix("."), description=description)
+        gives = self.gives or method.__annotations__["return"]
+        vars(method)["route"] = replace(self, summary=summary.removesuffix("."), description=description, gives=gives)
         return method
+
+    async def serve(self, request: Request) -> None:
+        if (reply := await self.endpoint(request)) is not None:
+            await request.reply(200, encode(reply))
 
 
 def collect_routes(*owners: object) -> list[Route]:

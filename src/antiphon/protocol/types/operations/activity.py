@@ -1,4 +1,4 @@
-"""What a server has done and is doing, without contents: lists and events for a page or an operator. An extension."""
+"""Past and current work of a server, without contents: lists and events for a page or an operator. An extension."""
 
 from typing import Literal
 

@@ -60,7 +60,7 @@ class UsageQuery(Struct, frozen=True, kw_only=True):
 
 
 class DailyUsage(Struct, frozen=True, kw_only=True):
-    """What one key has used on one day (UTC)."""
+    """The usage of one key on one day (UTC)."""
 
     date: str
     tenant: str
