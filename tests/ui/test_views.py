@@ -31,6 +31,8 @@ def test_the_log_follows_responses_and_filters_them(page: Page, server: ServerPr
     page.wait_for_text("live")
     response_id = json.loads(server.post({"model": "<b>odd</b>", "input": "hi"})[1])["id"]
     page.wait_for_text(response_id)
+    server.send("POST", "/v1/chat/completions", {"model": "chatty", "messages": [{"role": "user", "content": "hi"}]})
+    page.wait_for_text("not stored req_")
     page.fill("[name=model]", "<b>odd</b>")
     page.wait_for("location.search === '?model=%3Cb%3Eodd%3C%2Fb%3E'")
     page.wait_for("document.querySelectorAll('tbody tr').length === 1")

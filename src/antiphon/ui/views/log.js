@@ -1,4 +1,4 @@
-/** Log: the stored responses that the key may read, newest first, as they begin and end. */
+/** Log: the responses that the key may read, newest first, as they begin and end. */
 
 import { html } from '../vendor/lit-html.js';
 import { followFeed, isLive, loadLog, log } from '../feed.js';
@@ -24,16 +24,16 @@ export function logView() {
       <span class="chip ${isLive.value ? 'state-completed' : ''}">${isLive.value ? 'live' : 'not live'}</span>
       <span class="grow"></span>${findForm('')}</div>
     ${rows.length ? table(HEADINGS, rows, cells) : html`<p class="empty">No stored responses.</p>`}
-    <p class="muted">What is not stored (store: false, other APIs) is not listed here, but counted in Server.</p></section>`;
+    <p class="muted">What is not stored is shown if it ends while you look.</p></section>`;
 }
 
 /** @param {Json} response */
-function cells({ id, created_at: created, status, error, model, items, usage, ttft, duration }) {
+function cells({ id, created_at: created, status, error, model, items, usage, ttft, duration, stored }) {
   return [
     new Date(created * 1000).toLocaleTimeString(),
     html`<span class="chip state-${status}">${status.replace('_', ' ')}</span> <span class="muted">${error}</span>`,
     model, composition(items), usage?.input_tokens, usage?.cached_tokens, usage?.output_tokens, ttft, duration,
-    html`<a href="/ui/talk/${id}" data-nav>talk</a> <a href="/ui/wire/${id}" data-nav>wire</a> <code>${id}</code>`,
+    html`${stored ? html`<a href="/ui/talk/${id}" data-nav>talk</a> <a href="/ui/wire/${id}" data-nav>wire</a>` : 'not stored'} <code>${id}</code>`,
   ];
 }
 
