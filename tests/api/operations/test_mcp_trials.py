@@ -1,6 +1,6 @@
 """Tests /v1/antiphon/mcp: an MCP server is tried without a model, under the rules of responses that declare it.
 
-Covers `service/operations/mcp_trials.py`, `transport/operating/mcp.py` and `protocol/types/operations/mcp.py`.
+Covers `service/operations/mcp_trials.py`, `transport/operating/mcp.py` and `protocol/bodies/mcp.py`.
 """
 
 import asyncio
