@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.support.chromium import Browser, Page
 from tests.support.npm import install_packages
 from tests.support.server_process import ServerProcess, run_server
 from tests.tools.mcp.reference_server import run_reference_server
+from tests.tools.mcp.sum_server import run_sum_server
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -29,6 +31,8 @@ def test_the_log_follows_responses_and_filters_them(page: Page, server: ServerPr
     page.wait_for_text("live")
     response_id = json.loads(server.post({"model": "<b>odd</b>", "input": "hi"})[1])["id"]
     page.wait_for_text(response_id)
+    server.send("POST", "/v1/chat/completions", {"model": "chatty", "messages": [{"role": "user", "content": "hi"}]})
+    page.wait_for_text("not stored req_")
     page.fill("[name=model]", "<b>odd</b>")
     page.wait_for("location.search === '?model=%3Cb%3Eodd%3C%2Fb%3E'")
     page.wait_for("document.querySelectorAll('tbody tr').length === 1")
@@ -40,9 +44,20 @@ def test_the_log_follows_responses_and_filters_them(page: Page, server: ServerPr
 def test_the_server_view_shows_models_tools_and_figures(page: Page) -> None:
     page.click("a[href='/ui/server']")
     page.wait_for_text("code_interpreter")
-    page.wait_for_text("requests_total")
-    page.wait_for("document.querySelectorAll('.charts polyline').length === 5")
-    assert "context 32768" in page.text()
+    page.wait_for("document.querySelectorAll('.charts polyline').length === 6")
+    for text in ("context 32768", "All work is accepted", "store memory", "Breaker"):
+        assert text in page.text()
+
+
+@pytest.mark.shows("H7.10")
+def test_the_server_view_shows_queues(browser: Browser, server: ServerProcess) -> None:
+    flags = ("--engine", f"openai://127.0.0.1:{server.port}", "--engine-slots", "1")
+    with run_server(*flags) as limited, browser.new_page() as page:
+        for _ in range(2):
+            limited.post({"model": "fake", "input": "endless", "background": True})
+        page.open(f"{limited.url}/ui/server")
+        page.wait_for_text("\t1\t1\tpriority 0 · default 1 · flex 0")
+        page.check(limited.url)
 
 
 @pytest.mark.needs("node")
@@ -63,6 +78,32 @@ def test_calls_are_approved_and_denied_in_the_inbox(page: Page, server: ServerPr
         page.wait_for_text("denied")
         page.click("a[href='/ui/inbox']")
         page.wait_for_text("Nothing waits.")
+
+
+@pytest.mark.shows("H7.11")
+def test_a_tool_is_approved_for_a_conversation(page: Page, server: ServerProcess) -> None:
+    """The response that continues it, and those of Talk after it, do not ask about this tool again."""
+    with run_sum_server() as sums:
+        conversation = json.loads(server.send("POST", "/v1/conversations", {})[1])["id"]
+        tool = {"type": "mcp", "server_url": sums.url, "server_label": "sums", "require_approval": "always"}
+        server.post({"model": "fake", "input": "first", "tools": [tool], "conversation": conversation})
+        page.click(".options summary")
+        press_button(page, "Add a server")
+        page.fill("[aria-label='Label of the MCP server']", "sums")
+        page.fill("[aria-label='URL of the MCP server']", sums.url)
+        page.click("a[href='/ui/inbox']")
+        press_button(page, "Always in this conversation")
+        page.wait_for_text("The tool said:")
+        page.fill("#draft", "again")
+        page.click("form.composer button.primary")
+        page.wait_for(
+            "document.querySelectorAll('.turn').length > 1 && document.querySelectorAll('.figures').length > 1"
+        )
+        assert len(sums.calls) == 2
+        rule = json.loads(server.get(page.evaluate("location.pathname.replace('/ui/talk', '/v1/responses')"))[1])
+        assert rule["tools"][0]["require_approval"] == {"never": {"tool_names": ["add"]}}
+    items = json.loads(server.get(f"/v1/conversations/{conversation}/items?limit=100")[1])["data"]
+    assert {"mcp_approval_response", "mcp_call"} <= {item["type"] for item in items}
 
 
 @pytest.mark.shows("H7.11")
@@ -105,6 +146,26 @@ def test_keys_are_created_and_revoked(browser: Browser, tmp_path: Path) -> None:
         page.wait_for_text("revoked")
         assert "<i>mine</i>" in page.text()
         assert server.send("GET", "/v1/models", headers=header)[0] == 401
+        page.check(server.url, allowed=["401"])
+
+
+@pytest.mark.shows("H7.12")
+def test_the_usage_of_each_key_and_day_is_shown(browser: Browser, tmp_path: Path) -> None:
+    flags = ["--engine", "fake", "--api-key", "sk-admin", "--store", str(tmp_path / "store.db")]
+    flags += ["--quota-key-requests-per-minute", "60"]
+    with run_server(*flags) as server:
+        header = {"authorization": "Bearer sk-admin"}
+        assert server.send("POST", "/v1/responses", {"model": "fake", "input": "hi"}, header)[0] == 200
+    with run_server(*flags) as server, browser.new_page() as page:  # the first one has stored its counts
+        page.open(f"{server.url}/ui/keys")
+        page.fill("#key", "sk-admin")
+        page.click("form.key button")
+        page.wait_for_text("Usage per day")
+        page.wait_for("document.querySelectorAll('table').length === 2")
+        days = page.evaluate("[...document.querySelectorAll('table:last-of-type td')].map((one) => one.textContent)")
+        assert days[-7:][1] == "default"
+        assert days[-4] == "1"
+        assert "60 requests/min" in page.text()
         page.check(server.url, allowed=["401"])
 
 
@@ -164,9 +225,31 @@ def test_content_of_clients_is_shown_as_text(page: Page, server: ServerProcess) 
         assert page.evaluate("document.querySelectorAll('img').length") == 0
 
 
+@pytest.mark.shows("H7.8")
+def test_addresses_and_errors_are_shown_as_text(page: Page, server: ServerProcess) -> None:
+    attack = "<img src=x onerror=window.hacked=1>"
+    place = quote(attack)
+    server.post({"model": "fake", "input": f"fails {attack}"})
+    for path in (f"wire/{place}", f"talk/{place}", f"log?model={place}", f"log?status={place}", f"wire/x?type={place}"):
+        page.open(f"{server.url}/ui/{path}")
+        page.wait_for("document.querySelector('main').innerText.length > 40 || document.querySelector('.notice')")
+        assert not page.evaluate(HACKED), path
+        assert page.evaluate("document.querySelectorAll('img').length") == 0
+    page.open(f"{server.url}/ui/log")
+    response_id = json.loads(server.get("/v1/antiphon/responses?status=failed&limit=1")[1])["first_id"]
+    page.fill("[name=id]", response_id)
+    press_button(page, "Show")
+    page.wait_for_text("ended")
+    page.click(".event:last-child")
+    page.wait_for_text("The engine <i>died</i>.")
+    assert not page.evaluate(HACKED)
+    page.complaints = [one for one in page.complaints if "404" not in one and "400" not in one]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.needs("node")
-def test_every_view_is_accessible(page: Page, scheme: str) -> None:
+def test_every_view_is_accessible(filled_page: Page, scheme: str) -> None:
+    page = filled_page
     axe = (install_packages(Path(__file__).parent / "node") / "node_modules/axe-core/axe.min.js").read_text()
     page.set_scheme(scheme)
     for path in visit_views(page):
@@ -177,7 +260,8 @@ def test_every_view_is_accessible(page: Page, scheme: str) -> None:
         assert not found, (path, found)
 
 
-def test_every_view_fits_a_small_screen(page: Page) -> None:
+def test_every_view_fits_a_small_screen(filled_page: Page) -> None:
+    page = filled_page
     page.set_size(360, 740)
     for path in visit_views(page):
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
@@ -199,11 +283,23 @@ def visit_views(page: Page) -> Iterator[str]:
     page.wait_for_text("byte for byte")
     yield "/ui/wire"
     page.click("a[href='/ui/inbox']")
-    page.wait_for("document.querySelector('.inbox')")
+    page.wait_for("document.querySelectorAll('.inbox .box').length === 4")
     yield "/ui/inbox"
     page.click("a[href='/ui/log']")
     page.wait_for("document.querySelector('tbody tr')")
     yield "/ui/log"
     page.click("a[href='/ui/server']")
-    page.wait_for_text("requests_total")
+    page.wait_for_text("All work is accepted")
     yield "/ui/server"
+    page.click("a[href='/ui/keys']")
+    page.wait_for_text("laptop")
+    yield "/ui/keys"
+    page.click("a[href='/ui/mcp']")
+    page.fill("[name=require_approval]", "always")
+    press_button(page, "List its tools")
+    page.click(".mcp .box summary")
+    page.fill("[name='.a']", "2")
+    page.fill("[name='.b']", "40")
+    press_button(page, "Approve and call")
+    page.wait_for_text("2 + 40 = 42")
+    yield "/ui/mcp"

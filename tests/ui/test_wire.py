@@ -39,6 +39,8 @@ def test_every_event_of_a_stored_response_is_listed(page: Page, server: ServerPr
     assert page.evaluate("[...document.querySelectorAll('event-list .type')].map((one) => one.textContent)") == types
     page.click("event-list [role=option]")
     page.wait_for("document.querySelector('.detail pre').textContent.includes('response.created')")
+    first = body.partition("\n\n")[0]
+    assert page.evaluate("document.querySelector('.detail details pre').textContent").strip() == first
     page.evaluate("document.querySelector('event-list').focus()")
     page.press("ArrowDown")
     page.wait_for("document.querySelector('[aria-selected=true] .number').textContent === '1'")
@@ -80,6 +82,10 @@ def test_a_stream_is_replayed_in_its_own_time(page: Page) -> None:
     page.wait_for_text("ended")
     press_button(page, "1×")
     page.wait_for(f"{ROWS} < 8 && document.querySelector('.result').innerText === 'It begins'")
+    press_button(page, "at once")
+    page.wait_for("document.querySelector('.result').innerText.endsWith('ends.')")
+    press_button(page, "10×")
+    page.wait_for(f"{ROWS} < 8")
     page.wait_for("document.querySelector('.result').innerText.endsWith('ends.')")
 
 

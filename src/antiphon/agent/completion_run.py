@@ -46,7 +46,7 @@ class CompletionRun(ChoiceGroup[Struct]):
     ) -> None:
         self._dialect = dialect
         self._error_mapper = error_mapper
-        self._model = calls[0].generation.model
+        self.model = calls[0].generation.model
         self._tracer = None if (new_tracer := calls[0].new_tracer) is None else new_tracer("")
         self._moderation = None if calls[0].moderation is None else RunModeration(calls[0].moderation)
         self._outputs: dict[int, ModeratedOutput[Struct]] = {}  # of each choice, if they are moderated
@@ -163,7 +163,7 @@ class CompletionRun(ChoiceGroup[Struct]):
             self.ended_at = time()
             self.status = status
             if self._tracer is not None:
-                self._tracer.end(status, self._model, self.counts, self.error)
+                self._tracer.end(status, self.model, self.counts, self.error)
             self._on_end(self)
 
 

@@ -55,8 +55,3 @@ export async function send(path, { method = 'GET', body, signal } = {}) {
 export async function getJson(path) {
   return (await send(path)).json();
 }
-
-/** @param {string} path @returns {Promise<string>} */
-export async function getText(path) {
-  return (await send(path)).text();
-}

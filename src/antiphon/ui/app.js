@@ -7,6 +7,7 @@ import { loadCapabilities, navigate, notice, route } from './store.js';
 import { inboxView } from './views/inbox.js';
 import { keysView } from './views/keys.js';
 import { logView } from './views/log.js';
+import { mcpView } from './views/mcp.js';
 import { serverView } from './views/server.js';
 import { talkView } from './views/talk.js';
 import { wireView } from './views/wire.js';
@@ -19,6 +20,7 @@ const VIEWS = {
   log: ['Log', logView],
   server: ['Server', serverView],
   keys: ['Keys', keysView],
+  mcp: ['MCP', mcpView],
 };
 
 function page() {

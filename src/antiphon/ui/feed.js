@@ -9,8 +9,8 @@ const VIEWS = ['log', 'inbox'];
 const PAUSE = 2000; // milliseconds until the feed is opened again
 const MAX_ENTRIES = 200;
 
-/** Responses without their contents, newest first. @type {import('./vendor/signals-core.js').Signal<any[]>} */
-export const log = signal([]);
+/** Responses without their contents, newest first. */
+export const log = signal(/** @type {any[]} */ ([]));
 export const isLive = signal(false);
 /** Grows with every event of the feed. */
 export const activity = signal(0);

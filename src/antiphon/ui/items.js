@@ -147,6 +147,19 @@ function outputText(output) {
   return Array.isArray(output) ? output.map((part) => part.text ?? `[${part.type}]`).join('\n') : pretty(output);
 }
 
+/**
+ * A table with a row for each entry; nothing without entries.
+ * @template T
+ * @param {string[]} headings
+ * @param {T[]} entries
+ * @param {(entry: T) => unknown[]} cells
+ */
+export function table(headings, entries, cells) {
+  if (!entries.length) return nothing;
+  return html`<div class="scroll" tabindex="0"><table><thead><tr>${headings.map((one) => html`<th>${one}</th>`)}</tr></thead><tbody>
+    ${entries.map((entry) => html`<tr>${cells(entry).map((cell) => html`<td>${typeof cell === 'number' ? cell.toLocaleString('en') : cell}</td>`)}</tr>`)}</tbody></table></div>`;
+}
+
 /** JSON with indentation; other text as it is. @param {unknown} value @returns {string} */
 export function pretty(value) {
   if (typeof value !== 'string') return JSON.stringify(value, null, 2);

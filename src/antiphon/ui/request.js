@@ -46,13 +46,14 @@ const HOSTED = {
  * @param {Settings} settings
  * @param {unknown[]} input
  * @param {string} previous the id of the response to continue, or nothing
+ * @param {Record<string, any>[]} earlier its tools: rules for single tools, which a person made, are kept
  */
-export function buildRequest(settings, input, previous) {
+export function buildRequest(settings, input, previous, earlier = []) {
   /** @type {Record<string, any>} */
   const body = { model: settings.model, input };
   if (settings.instructions) body.instructions = settings.instructions;
   if (previous) body.previous_response_id = previous;
-  const tools = buildTools(settings);
+  const tools = buildTools(settings, earlier);
   if (tools.length) body.tools = tools;
   if (settings.schema.trim()) {
     const schema = parseJson('The schema', settings.schema);
@@ -65,8 +66,8 @@ export function buildRequest(settings, input, previous) {
   return body;
 }
 
-/** @param {Settings} settings @returns {unknown[]} */
-function buildTools(settings) {
+/** @param {Settings} settings @param {Record<string, any>[]} earlier @returns {unknown[]} */
+function buildTools(settings, earlier) {
   const functions = settings.functions.trim() ? parseJson('The functions', settings.functions) : [];
   if (!Array.isArray(functions)) throw new SyntaxError('The functions must be a JSON list.');
   const servers = settings.mcp.filter((server) => server.url);
@@ -74,7 +75,8 @@ function buildTools(settings) {
     ...functions.map((one) => ({ type: 'function', ...(one.function ?? one) })),
     ...settings.hosted.map((kind) => HOSTED[kind]?.(settings) ?? { type: kind }),
     ...servers.map(({ label, url, approval }) => ({
-      type: 'mcp', server_label: label || 'mcp', server_url: url, require_approval: approval ? 'always' : 'never',
+      type: 'mcp', server_label: label || 'mcp', server_url: url,
+      require_approval: approval ? earlier.find((one) => one.server_url === url && one.require_approval.never)?.require_approval ?? 'always' : 'never',
     })),
   ];
 }

@@ -14,12 +14,10 @@ const MAX_RECORDINGS = 50;
 export const route = signal(readLocation());
 /** Grows with every change of a recording, at most once per frame. */
 export const frame = signal(0);
-/** @type {import('./vendor/signals-core.js').Signal<any>} */
-export const capabilities = signal(null);
+export const capabilities = signal(/** @type {any} */ (null));
 /** A sentence to show until it is dismissed. */
 export const notice = signal('');
-/** @type {import('./vendor/signals-core.js').Signal<Turn[]>} */
-export const turns = signal([]);
+export const turns = signal(/** @type {Turn[]} */ ([]));
 export const models = computed(() => [
   ...(capabilities.value?.data ?? []).filter((/** @type {any} */ one) => one.does.includes('generate')),
 ]);

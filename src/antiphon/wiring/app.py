@@ -16,6 +16,7 @@ from antiphon.observe import Metrics
 from antiphon.service.conversations import Conversations
 from antiphon.service.operations.inbox import Inbox
 from antiphon.service.operations.key_administration import KeyAdministration
+from antiphon.service.operations.mcp_trials import McpTrials
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import check_output_formats
 from antiphon.service.operations.response_log import ResponseLog
@@ -45,6 +46,7 @@ from antiphon.transport.middleware.standard_headers import StandardHeaders
 from antiphon.transport.operating.activity import ActivityEndpoint
 from antiphon.transport.operating.administration import AdministrationEndpoint
 from antiphon.transport.operating.capabilities import CapabilitiesEndpoint
+from antiphon.transport.operating.mcp import McpEndpoint
 from antiphon.transport.operating.page import PageEndpoint
 from antiphon.transport.operating.system import SystemEndpoints
 from antiphon.transport.process.supervisor import WorkerContext
@@ -182,4 +184,5 @@ def _operating_routes(
             components.monitor,
             config.limits,
         ),
+        McpEndpoint(McpTrials(components.toolkit, components.observability.metrics), config.limits),
     )

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from functools import partial
 from importlib.metadata import version
 
+from antiphon.agent.completion_run import CompletionRun
+from antiphon.agent.run import Run
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_loop import ToolLoopLimits
 from antiphon.config import Config
@@ -109,11 +110,14 @@ class ServerComponents:
         self.keyring = Keyring(read_reasoning_keys(config.inference.reasoning_key))
         self._build_runs(config)
 
+    def _on_run_end(self, run: Run | CompletionRun) -> None:
+        record_run(self.observability.metrics, self.usage, run)
+        self.activity_feed.record_unstored(run)
+
     def _build_runs(self, config: Config) -> None:
         """Build what plans, runs and stores responses."""
         store, live, queue = self.store, self.live, config.server.queue
         self.usage = UsageMeter(store)
-        on_end = partial(record_run, self.observability.metrics, self.usage)
         storage = config.storage
         quota = FileQuota(storage.files_max_entries, storage.files_max_bytes)
         self.files = Files(store, self.contents, quota, not storage.disable_store)
@@ -126,7 +130,9 @@ class ServerComponents:
         self.attachments = attachments = Attachments(
             self.egress, config.limits, config.tools.egress_timeout, self.files.load, stored_images.load
         )
-        self.detached_runs = runs = DetachedRuns(store, live, config.storage, on_end, self.rate_limits, stored_images)
+        self.detached_runs = runs = DetachedRuns(
+            store, live, config.storage, self._on_run_end, self.rate_limits, stored_images
+        )
         self.models.on_queued = runs.unread.make_room
         self.tool_outputs = ToolOutputs(store, live, runs.notifications, config.tools, attachments)
         mcp = McpClient(make_mcp_settings(config, lambda: self.api_keys.required), self.egress)

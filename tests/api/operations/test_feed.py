@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from antiphon.engines.fake import FakeEngine
-from antiphon.errors import Busy, NotAuthenticated, Unavailable
+from antiphon.errors import Busy, EngineFailed, NotAuthenticated, Unavailable
 from antiphon.protocol.types.operations.activity import AnyFeedEvent, FeedClosed, FeedGap, ResponseEnded
+from antiphon.service.access.api_keys import DEFAULT_TENANT
 from antiphon.service.operations import feed as module
 from antiphon.service.operations.feed import ActivityFeed, FeedReader
 from antiphon.stores.sql.store import Store
@@ -86,6 +87,32 @@ async def test_a_client_follows_responses_without_their_contents() -> None:
         feed.disconnect()
         async with asyncio.timeout(DEADLINE):
             await feed.request
+
+
+async def test_what_is_not_stored_is_reported_when_it_ends_to_its_tenant() -> None:
+    async with run_api() as server:
+        assert isinstance(server.app.lifecycle, ServerLifecycle)
+        feed = server.app.lifecycle.components.activity_feed
+        reader, other = [Collector(feed.subscribe(tenant, None, accept_key)) for tenant in (DEFAULT_TENANT, "other")]
+        message = {"model": "fake", "max_tokens": 100, "messages": [{"role": "user", "content": "SECRET"}]}
+        requests = [
+            (await server.post(path, message)).header(b"x-request-id") for path in ("chat/completions", "messages")
+        ]
+        response = await server.create(input="SECRET", store=False)
+        server.engine.fails(EngineFailed("no"))
+        assert (await server.post("chat/completions", message)).status == 500
+        found = await reader.wait_for(4)
+        assert found[:3] == [("ended", (name or b"").decode()) for name in requests] + [("ended", response["id"])]
+        summaries = [event.response for event in reader.events if isinstance(event, ResponseEnded)]
+        assert [(one.status, one.stored, one.model) for one in summaries] == [
+            *[("completed", False, "fake")] * 3, ("failed", False, "fake"),
+        ]  # fmt: skip
+        assert summaries[2].items == {"message": 1}
+        assert summaries[0].usage is not None
+        assert summaries[0].usage.output_tokens > 0
+        assert "SECRET" not in str(reader.events)
+        assert other.events == []
+        assert (await server.get("antiphon/responses")).json()["data"] == []
 
 
 async def test_a_feed_ends_when_the_server_drains() -> None:

@@ -5,7 +5,7 @@ description.
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -22,7 +22,10 @@ class SumServer:
         self.released = threading.Event()  # while cleared, calls block
         self.released.set()
         self._server: MCPServer = MCPServer("sums")
-        self._server.add_tool(self._add, name="add", description=ORIGINAL_DESCRIPTION, structured_output=False)
+        self.add_tool(self._add, "add", ORIGINAL_DESCRIPTION)
+
+    def add_tool(self, function: Callable[..., Awaitable[str]], name: str, description: str) -> None:
+        self._server.add_tool(function, name=name, description=description, structured_output=False)
 
     async def _add(self, a: int, b: int) -> str:
         self.calls.append((a, b))
@@ -33,7 +36,7 @@ class SumServer:
     def describe(self, description: str) -> None:
         """Change the description of the tool."""
         self._server.remove_tool("add")
-        self._server.add_tool(self._add, name="add", description=description, structured_output=False)
+        self.add_tool(self._add, "add", description)
 
     def create_server(self) -> "UvicornServer":
         app = self._server.streamable_http_app(stateless_http=True, json_response=True)

@@ -3,7 +3,8 @@
     store ── the newest summaries, once a second ──▶ TenantFeed ── differences ──▶ FeedReader ──▶ client
 
 It compares what the store lists now with what it listed before, so every server sees the responses of all of them, and
-nothing is written for it. A tenant is polled while it has readers. A reader that does not keep up is closed.
+nothing is written for it. A tenant is polled while it has readers. A reader that does not keep up is closed. What is
+not stored is added when it ends, for the readers of the process that ran it.
 """
 
 import asyncio
@@ -12,8 +13,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import time
 
+from antiphon.agent.completion_run import CompletionRun
 from antiphon.agent.model_call_run import Sink
+from antiphon.agent.run import Run
 from antiphon.errors import AntiphonError, Busy, Unavailable
+from antiphon.observe.logs import LOG_CONTEXT
 from antiphon.offload import BackgroundTasks, TimedEvent
 from antiphon.protocol.types.operations.activity import (
     AnyFeedEvent,
@@ -22,7 +26,7 @@ from antiphon.protocol.types.operations.activity import (
     ResponseBegun,
     ResponseEnded,
 )
-from antiphon.service.persistence.response_summary import to_response_summary
+from antiphon.service.persistence.response_summary import summarise_unstored, to_response_summary
 from antiphon.stores.base import SummaryFilter, SummaryRow
 from antiphon.stores.sql.store import Store
 
@@ -112,6 +116,7 @@ class TenantFeed:
         self._tenant = tenant
         self._on_empty = on_empty
         self._recent: deque[AnyFeedEvent] = deque(maxlen=_MAX_RECENT)
+        self.unstored: deque[ResponseEnded] = deque(maxlen=_WINDOW)  # since the last poll
         self._ended: dict[str, bool] | None = None  # whether a response had ended, by id; None before the first poll
         self.readers: set[FeedReader] = set()
 
@@ -139,7 +144,8 @@ class TenantFeed:
         running = [name for name, ended in (before or {}).items() if not ended and name not in listed][:_WINDOW]
         rows = [*page.rows, *(await self._store.find_summaries(self._tenant, running) if running else ())]
         self._ended = {row.id: row.ended is not None for row in rows}
-        events = sorted(_find_changes(rows, before or {}), key=lambda event: event.at)
+        events = sorted([*_find_changes(rows, before or {}), *self.unstored], key=lambda event: event.at)
+        self.unstored.clear()
         if before and len(listed) == _WINDOW and listed.isdisjoint(before):
             events.insert(0, FeedGap(at=events[0].at))
         self._recent += events
@@ -173,6 +179,15 @@ class ActivityFeed:
             self._tenants[tenant] = tenant_feed
             self._tasks.start(tenant_feed.poll_forever())
         return reader
+
+    def record_unstored(self, run: Run | CompletionRun) -> None:
+        """Add an ended run of the current task to the feed of its tenant, unless it is stored or nobody reads."""
+        context = LOG_CONTEXT.get()
+        if context is None or (tenant_feed := self._tenants.get(context.tenant)) is None:
+            return
+        if isinstance(run, CompletionRun) or not run.response.store:
+            summary = summarise_unstored(run, context.request_id)
+            tenant_feed.unstored.append(ResponseEnded(at=run.ended_at or time(), response=summary))
 
     def shut(self) -> None:
         """End all streams, since the server drains."""

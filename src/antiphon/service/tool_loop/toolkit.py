@@ -106,24 +106,29 @@ class Toolkit:
             if not isinstance(tool, McpTool):
                 continue
             param = f"tools[{index}]"
-            if self.mcp is None:
-                raise UnsupportedParameter("MCP servers are not enabled on this server.", param=param)
             if tool.server_label in labels:
                 raise InvalidValue(
                     f"The MCP server {tool.server_label!r} is declared twice.", param=f"{param}.server_label"
                 )
             labels.add(tool.server_label)
-            if (served := self.find_tool_server(tool)) is not None:
+            if self.mcp is not None and (served := self.find_tool_server(tool)) is not None:
                 served.check_credentials(tool, request.tools, param)
                 labels |= served.labels
-                continue
-            if self._approves_code and tool.server_label in CODE_KINDS:
-                raise InvalidValue(
-                    f"The label {tool.server_label!r} is reserved for approvals of code.", param=f"{param}.server_label"
-                )
-            self.mcp.check(tool, param)
-            tool.require_approval = self.mcp.get_approval(tool)
-            tool.server_description = self.mcp.get_description(tool)
+            else:
+                self.check_mcp_server(tool, param)
+
+    def check_mcp_server(self, tool: McpTool, param: str) -> McpClient:
+        """Validate one MCP server without contacting it, fill in the fields that are echoed, and return its client."""
+        if self.mcp is None:
+            raise UnsupportedParameter("MCP servers are not enabled on this server.", param=param)
+        if self._approves_code and tool.server_label in CODE_KINDS:
+            raise InvalidValue(
+                f"The label {tool.server_label!r} is reserved for approvals of code.", param=f"{param}.server_label"
+            )
+        self.mcp.check(tool, param)
+        tool.require_approval = self.mcp.get_approval(tool)
+        tool.server_description = self.mcp.get_description(tool)
+        return self.mcp
 
     async def find_skills(
         self, tenant: str, request: CreateResponse

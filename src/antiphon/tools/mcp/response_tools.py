@@ -129,9 +129,9 @@ class McpTools(ResponseTool):
         self._servers: dict[str, McpServer] = {}
         self._executed: set[str] = set()
 
-    async def list_tools(self, label: str) -> it.McpListTools:
+    async def list_tools(self, label: str, max_age: float | None = None) -> it.McpListTools:
         """Return the allowed tools of a server as an item without an id. Raises McpFailed."""
-        return it.McpListTools(server_label=label, tools=[*(await self._load_tools(label)).values()])
+        return it.McpListTools(server_label=label, tools=[*(await self._load_tools(label, max_age)).values()])
 
     async def get_definition(self, label: str, name: str) -> it.McpListedTool | None:
         """Return the server's current definition of a tool; None if there is no such tool or it is not allowed."""

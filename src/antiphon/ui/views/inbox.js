@@ -12,10 +12,9 @@ import { attempt, makeRecording, navigate } from '../store.js';
 const QUEUE = '/v1/antiphon/responses?background=true&status=queued&status=in_progress&limit=100';
 /** Fields of a response that the next one needs to be able to run what was approved. */
 const KEPT_FIELDS = ['model', 'tools', 'instructions', 'reasoning', 'text', 'max_output_tokens'];
-/** @type {import('../vendor/signals-core.js').Signal<{approvals: Json[], waiting: Json[], queue: Json[]}>} */
-const inbox = signal({ approvals: [], waiting: [], queue: [] });
-/** Reasons and outputs that the user has entered. @type {import('../vendor/signals-core.js').Signal<Record<string, string>>} */
-const texts = signal({});
+const inbox = signal(/** @type {Record<string, Json[]>} */ ({ approvals: [], waiting: [], queue: [] }));
+/** Reasons and outputs that the user has entered. */
+const texts = signal(/** @type {Record<string, string>} */ ({}));
 let seen = -1;
 
 export function inboxView() {
@@ -40,6 +39,7 @@ function renderApproval(approval) {
     <pre tabindex="0">${pretty(item.arguments)}</pre>
     <div class="row"><input class="grow" aria-label="Reason" placeholder="Reason, if you deny it" .value=${texts.value[approval.id] ?? ''} @input=${enter(approval.id)}>
       <button class="primary" @click=${() => decide(approval, true)}>Approve</button>
+      <button @click=${() => decide(approval, true, true)}>Always in this conversation</button>
       <button class="stop" @click=${() => decide(approval, false)}>Deny</button></div></div>`;
 }
 
@@ -60,26 +60,40 @@ function renderQueued(response) {
 /** @param {Json} entry @param {string} id */
 function origin(entry, id) {
   return html`<span class="muted">${entry.model} · ${new Date(entry.created_at * 1000).toLocaleTimeString()}</span>
-    <a href="/ui/talk/${id}" data-nav>${id}</a><span class="grow"></span>`;
+    <a class="id" href="/ui/talk/${id}" data-nav>${id}</a><span class="grow"></span>`;
 }
 
 async function load() {
   const [approvals, waiting, queue] = await Promise.all(
-    ['/v1/antiphon/approvals', '/v1/antiphon/tool_calls', QUEUE].map((path) => getJson(path)));
+    ['/v1/antiphon/approvals?limit=100', '/v1/antiphon/tool_calls?limit=100', QUEUE].map((path) => getJson(path)));
   inbox.value = { approvals: approvals.data, waiting: waiting.data, queue: queue.data };
 }
 
 /** Answer a request for approval with a new response, which continues the one that asked. @param {Json} approval @param {boolean} approve */
-function decide(approval, approve) {
+function decide(approval, approve, always = false) {
   return attempt(async () => {
     const response = await getJson(`/v1/responses/${approval.response_id}`);
     const kept = Object.fromEntries(KEPT_FIELDS.filter((name) => response[name] !== null).map((name) => [name, response[name]]));
+    if (always) kept.tools = allowTool(kept.tools, approval.item);
+    const place = approval.conversation ? { conversation: approval.conversation } : { previous_response_id: approval.response_id };
     const reason = texts.value[approval.id];
     const input = { type: 'mcp_approval_response', approval_request_id: approval.id, approve, ...(reason ? { reason } : {}) };
     const recording = makeRecording();
-    await recording.create({ ...kept, previous_response_id: approval.response_id, input: [input], background: true });
+    await recording.create({ ...kept, ...place, input: [input], background: true });
     if (recording.id) navigate(`/ui/talk/${recording.id}`);
     else throw new Error(recording.error);
+  });
+}
+
+/** Declare tools such that one of an MCP server is not asked about again. @param {Json[]} tools @param {Json} item */
+function allowTool(tools, { server_label: label, name }) {
+  return tools.map((tool) => {
+    if (tool.server_label !== label) return tool;
+    const { always, never } = tool.require_approval; // undefined in 'always'
+    return { ...tool, require_approval: {
+      ...(always && { always: { ...always, tool_names: always.tool_names?.filter((/** @type {string} */ one) => one !== name) } }),
+      ...((never || !always) && { never: { ...never, tool_names: [...(never?.tool_names ?? []), name] } }),
+    } };
   });
 }
 

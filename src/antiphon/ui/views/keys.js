@@ -3,13 +3,14 @@
 import { html, nothing } from '../vendor/lit-html.js';
 import { signal } from '../vendor/signals-core.js';
 import { apiKey, ApiError, getJson, send } from '../api.js';
+import { table } from '../items.js';
 import { attempt } from '../store.js';
 
 /** @typedef {import('../fold.js').Json} Json */
 
 const KEYS = '/v1/antiphon/keys';
-/** @type {import('../vendor/signals-core.js').Signal<{data: Json[], configured: Json[], has_more: boolean} | null>} */
-const keys = signal(null);
+const keys = signal(/** @type {Json[]} */ ([]));
+const usage = signal(/** @type {Json[]} */ ([]));
 const denied = signal('');
 const created = signal(''); // the secret of a new key, which is shown once
 let loadedWith = '-';
@@ -20,31 +21,39 @@ export function keysView() {
     queueMicrotask(load);
   }
   if (denied.value) return html`<p class="empty">${denied.value}</p>`;
-  const rows = [...(keys.value?.data ?? []), ...(keys.value?.configured ?? [])];
   return html`<section class="keys" aria-label="Keys">
     <form class="row bar" @submit=${create}>
       <label>Tenant <input name="tenant" class="short" required></label><label>Name <input name="name" maxlength="100"></label>
       <label class="check"><input type="checkbox" name="admin"> admin</label><button class="primary">Create a key</button></form>
     ${created.value ? html`<p class="notice" role="status">Copy the key now, it is not shown again: <code>${created.value}</code>
       <button class="link" @click=${() => { created.value = ''; }}>Done</button></p>` : nothing}
-    ${rows.length ? html`<div class="scroll" tabindex="0"><table><thead><tr><th>Key</th><th>Tenant</th><th>Name</th><th>Scopes</th><th>Created</th><th>State</th><th>Limits</th><th>Action</th></tr></thead>
-      <tbody>${rows.map(renderKey)}</tbody></table></div>` : html`<p class="empty">There are no keys.</p>`}</section>`;
+    ${keys.value.length ? table(['Key', 'Tenant', 'Name', 'Scopes', 'Created', 'State', 'Limits', 'Action'], keys.value, keyCells) : html`<p class="empty">There are no keys.</p>`}
+    <h2>Usage per day</h2>
+    ${usage.value.length ? table(['Day', 'Tenant', 'Key', 'Responses', 'In', 'Cached', 'Out'], usage.value, usageCells) : html`<p class="muted">None in 30 days.</p>`}</section>`;
 }
 
 /** @param {Json} key */
-function renderKey(key) {
-  const { requests_per_minute: requests, tokens_per_minute: tokens, concurrent_responses: responses } = key.limits;
-  const limits = [requests && `${requests} requests/min`, tokens && `${tokens} tokens/min`, responses && `${responses} at once`];
-  return html`<tr><td><code>${key.id}</code></td><td>${key.tenant}</td><td>${key.name}</td><td>${key.scopes.join(', ')}</td>
-    <td>${key.created_at ? new Date(key.created_at * 1000).toLocaleDateString() : 'in the settings'}</td>
-    <td><span class="chip ${key.state === 'good' ? 'state-completed' : 'state-failed'}">${key.state}</span></td><td>${limits.filter(Boolean).join(', ')}</td>
-    <td>${key.created_at && key.state === 'good' ? html`<button class="stop" @click=${() => revoke(key.id)}>Revoke</button>` : nothing}</td></tr>`;
+function keyCells({ id, tenant, name, scopes, created_at: created, state, limits }) {
+  const { requests_per_minute: requests, tokens_per_minute: tokens, concurrent_responses: responses } = limits;
+  const bounds = [requests && `${requests} requests/min`, tokens && `${tokens} tokens/min`, responses && `${responses} at once`];
+  return [
+    html`<code>${id}</code>`, tenant, name, scopes.join(', '), created ? new Date(created * 1000).toLocaleDateString() : 'in the settings',
+    html`<span class="chip state-${state === 'good' ? 'completed' : 'failed'}">${state}</span>`, bounds.filter(Boolean).join(', '),
+    created && state === 'good' ? html`<button class="stop" @click=${() => revoke(id)}>Revoke</button>` : '',
+  ];
+}
+
+/** @param {Json} day */
+function usageCells({ date, tenant, key, responses, input_tokens: input, cached_tokens: cached, output_tokens: output }) {
+  return [date, tenant, keys.value.find((one) => one.id === key)?.name || key || 'without a key', responses, input, cached, output];
 }
 
 async function load() {
   denied.value = '';
   try {
-    keys.value = await getJson(`${KEYS}?limit=100`);
+    const [listed, days] = await Promise.all([getJson(`${KEYS}?limit=100`), getJson('/v1/antiphon/usage')]);
+    keys.value = [...listed.data, ...listed.configured];
+    usage.value = days.data;
   } catch (error) {
     denied.value = error instanceof ApiError ? error.message : String(error);
   }

@@ -1,11 +1,14 @@
-/** Log: the stored responses that the key may read, newest first, as they begin and end. */
+/** Log: the responses that the key may read, newest first, as they begin and end. */
 
 import { html } from '../vendor/lit-html.js';
 import { followFeed, isLive, loadLog, log } from '../feed.js';
-import { models, navigate, route, setQuery } from '../store.js';
+import { table } from '../items.js';
+import { models, route } from '../store.js';
+import { choice, findForm } from './wire.js';
 
 /** @typedef {import('../fold.js').Json} Json */
 
+const HEADINGS = ['Time', 'Status', 'Model', 'Output', 'In', 'Cached', 'Out', 'First', 'Seconds', 'Response'];
 const STATUSES = ['queued', 'in_progress', 'completed', 'incomplete', 'failed', 'cancelled'];
 
 export function logView() {
@@ -16,44 +19,25 @@ export function logView() {
   const names = new Set([...models.value.map((one) => one.model), ...log.value.map((one) => one.model ?? ''), model]);
   return html`<section class="log" aria-label="Log">
     <div class="row bar">
-      ${choice('status', 'Status', STATUSES, status, { status, model })}
-      ${choice('model', 'Model', [...names].filter(Boolean).sort(), model, { status, model })}
+      ${choice('status', STATUSES, { status, model }, loadLog)}
+      ${choice('model', [...names].filter(Boolean).sort(), { status, model }, loadLog)}
       <span class="chip ${isLive.value ? 'state-completed' : ''}">${isLive.value ? 'live' : 'not live'}</span>
-      <span class="grow"></span>
-      <form class="row find" @submit=${(/** @type {any} */ event) => {
-        event.preventDefault();
-        navigate(`/ui/wire/${encodeURIComponent(event.target.elements.id.value.trim())}`);
-      }}><label>Response <input name="id" placeholder="resp_…" required></label><button>Show</button></form></div>
-    ${rows.length ? html`<div class="scroll" tabindex="0"><table><thead><tr><th>Time</th><th>Status</th><th>Model</th><th>Output</th><th>In</th><th>Cached</th><th>Out</th><th>First</th><th>Seconds</th><th>Response</th></tr></thead>
-      <tbody>${rows.map(renderRow)}</tbody></table></div>` : html`<p class="empty">No stored responses.</p>`}</section>`;
+      <span class="grow"></span>${findForm('')}</div>
+    ${rows.length ? table(HEADINGS, rows, cells) : html`<p class="empty">No stored responses.</p>`}
+    <p class="muted">What is not stored is shown if it ends while you look.</p></section>`;
 }
 
 /** @param {Json} response */
-function renderRow(response) {
-  const { usage } = response;
-  return html`<tr><td>${new Date(response.created_at * 1000).toLocaleTimeString()}</td>
-    <td><span class="chip state-${response.status}">${response.status.replace('_', ' ')}</span> <span class="muted">${response.error ?? ''}</span></td>
-    <td>${response.model ?? ''}</td><td>${composition(response.items)}</td>
-    <td class="value">${usage?.input_tokens ?? ''}</td><td class="value">${usage?.cached_tokens ?? ''}</td><td class="value">${usage?.output_tokens ?? ''}</td>
-    <td class="value">${response.ttft?.toFixed(2) ?? ''}</td><td class="value">${response.duration?.toFixed(2) ?? ''}</td>
-    <td><a href="/ui/talk/${response.id}" data-nav>talk</a> <a href="/ui/wire/${response.id}" data-nav>wire</a> <code>${response.id}</code></td></tr>`;
+function cells({ id, created_at: created, status, error, model, items, usage, ttft, duration, stored }) {
+  return [
+    new Date(created * 1000).toLocaleTimeString(),
+    html`<span class="chip state-${status}">${status.replace('_', ' ')}</span> <span class="muted">${error}</span>`,
+    model, composition(items), usage?.input_tokens, usage?.cached_tokens, usage?.output_tokens, ttft, duration,
+    html`${stored ? html`<a href="/ui/talk/${id}" data-nav>talk</a> <a href="/ui/wire/${id}" data-nav>wire</a>` : 'not stored'} <code>${id}</code>`,
+  ];
 }
 
 /** @param {Record<string, number>} items what a response consists of */
 function composition(items) {
   return Object.entries(items).map(([type, count]) => html`<span class="chip">${count > 1 ? `${count} ` : ''}${type.replaceAll('_', ' ')}</span> `);
-}
-
-/**
- * @param {string} name
- * @param {string} title
- * @param {string[]} values
- * @param {string} value
- * @param {Record<string, string>} query
- */
-function choice(name, title, values, value, query) {
-  return html`<label>${title} <select name=${name} @change=${(/** @type {any} */ event) => {
-    setQuery({ ...query, [name]: event.target.value });
-    loadLog();
-  }}><option value="">all</option>${values.map((one) => html`<option value=${one} ?selected=${one === value}>${one.replace('_', ' ')}</option>`)}</select></label>`;
 }

@@ -245,7 +245,7 @@ function start(input) {
   const earlier = previous ? [] : turns.value.flatMap((turn) => [...turn.input, ...(turn.recording.response?.output ?? [])]);
   let request;
   try {
-    request = buildRequest(settings.value, [...earlier, ...input], previous);
+    request = buildRequest(settings.value, [...earlier, ...input], previous, turns.value.at(-1)?.recording.response?.tools);
   } catch (error) {
     notice.value = String(error instanceof Error ? error.message : error);
     return false;

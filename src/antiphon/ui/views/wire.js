@@ -19,10 +19,8 @@ import { findRecording, forgetRecording, frame, latestRecording, makeRecording, 
 
 const SPEEDS = [1, 10];
 const selected = signal(-1); // the number of an event
-/** @type {import('../vendor/signals-core.js').Signal<Comparison | null>} */
-const comparison = signal(null);
-/** @type {import('../vendor/signals-core.js').Signal<Playback | null>} */
-const playback = signal(null);
+const comparison = signal(/** @type {Comparison | null} */ (null));
+const playback = signal(/** @type {Playback | null} */ (null));
 /** @type {Recording | undefined} */
 let shown;
 
@@ -41,7 +39,7 @@ export function wireView() {
   return html`<section class="wire" aria-label="Wire">
     ${toolbar(recording)}
     <event-axis .data=${{ events: recording.events, shown: end, selected: selected.value, colours }} @pick=${pick}></event-axis>
-    ${filters(recording, type, item)}
+    <div class="row bar">${choice('type', [...recording.types].sort(), { type, item })}${choice('item', [...recording.items.keys()], { type, item })}<span class="grow"></span>${findForm('')}</div>
     <div class="columns">
       <event-list .data=${{ events, label: 'Events', selected: selected.value, colours, length: events.length }} @pick=${pick}></event-list>
       ${comparison.value ? comparisonColumn(comparison.value, recording, colours) : nothing}
@@ -64,19 +62,22 @@ function toolbar(recording) {
   </div>`;
 }
 
-/** @param {Recording} recording @param {string} type @param {string} item */
-function filters({ types, items }, type, item) {
-  return html`<div class="row bar">
-    <label>Type <select name="type" @change=${(/** @type {any} */ event) => setQuery({ type: event.target.value, item })}><option value="">all</option>
-      ${[...types].sort().map((one) => html`<option value=${one} ?selected=${one === type}>${one}</option>`)}</select></label>
-    <label>Item <select name="item" @change=${(/** @type {any} */ event) => setQuery({ type, item: event.target.value })}><option value="">all</option>
-      ${[...items.keys()].map((one) => html`<option value=${one} ?selected=${one === item}>${one}</option>`)}</select></label>
-    <span class="grow"></span>${findForm('')}</div>`;
+/**
+ * A filter in the address.
+ * @param {string} name
+ * @param {string[]} values
+ * @param {Record<string, string>} query all filters of the view
+ */
+export function choice(name, values, query, changed = () => {}) {
+  return html`<label class="choice">${name} <select name=${name} @change=${(event) => {
+    setQuery({ ...query, [name]: event.target.value });
+    changed();
+  }}><option value="">all</option>${values.map((one) => html`<option value=${one} ?selected=${one === query[name]}>${one}</option>`)}</select></label>`;
 }
 
 /** @param {string} text */
-function findForm(text) {
-  return html`${text ? html`<p class="empty">${text}</p>` : nothing}<form class="row find" @submit=${(/** @type {any} */ event) => {
+export function findForm(text) {
+  return html`${text ? html`<p class="empty">${text}</p>` : nothing}<form class="row find" @submit=${(event) => {
     event.preventDefault();
     navigate(`/ui/wire/${encodeURIComponent(event.target.elements.id.value.trim())}`);
   }}><label>Response <input name="id" placeholder="resp_…" required></label><button>Show</button></form>`;
@@ -100,7 +101,8 @@ function comparisonColumn({ after, recording: again }, recording, colours) {
 function eventDetail(event, recording) {
   return html`<div class="box item"><div class="row"><b>${event.number} ${event.type}</b><span class="grow"></span>
     <button @click=${() => resume(recording, event.number)}>Resume from here</button></div>
-    <pre tabindex="0" aria-label="Event">${pretty(parseEvent(event))}</pre></div>`;
+    <pre tabindex="0" aria-label="Event">${pretty(parseEvent(event))}</pre>
+    <details><summary>${event.bytes} bytes</summary><pre tabindex="0">${event.raw}</pre></details></div>`;
 }
 
 /** What the events fold to, as far as they are shown. @param {Recording} recording */

@@ -33,6 +33,7 @@ class ResponseSummary(Struct, frozen=True, kw_only=True):
     items: dict[str, int]  # output items by type, once it has ended
     usage: SummaryUsage | None
     error: str | None  # error code, or why it is incomplete
+    stored: bool = True  # false in the feed alone: an ended response or completion that cannot be read
 
 
 class SummaryQuery(ListQuery, frozen=True, kw_only=True):
