@@ -21,7 +21,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[ServerProcess]:
-    with run_server("--engine", "fake", "--fake-script", str(REPLIES), "--fake-rate", "200") as running:
+    with run_server(
+        "--engine", "fake", "--fake-script", str(REPLIES), "--fake-rate", "200", "--keep-traces", "50"
+    ) as running:
         yield running
 
 

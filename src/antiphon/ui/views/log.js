@@ -3,6 +3,7 @@
 import { html } from '../vendor/lit-html.js';
 import { followFeed, isLive, loadLog, log } from '../feed.js';
 import { models, navigate, route, setQuery } from '../store.js';
+import { links } from '../tree.js';
 
 /** @typedef {import('../fold.js').Json} Json */
 
@@ -36,11 +37,11 @@ function renderRow(response) {
     <td>${response.model ?? ''}</td><td>${composition(response.items)}</td>
     <td class="value">${usage?.input_tokens ?? ''}</td><td class="value">${usage?.cached_tokens ?? ''}</td><td class="value">${usage?.output_tokens ?? ''}</td>
     <td class="value">${response.ttft?.toFixed(2) ?? ''}</td><td class="value">${response.duration?.toFixed(2) ?? ''}</td>
-    <td><a href="/ui/talk/${response.id}" data-nav>talk</a> <a href="/ui/wire/${response.id}" data-nav>wire</a> <code>${response.id}</code></td></tr>`;
+    <td>${links(response.id, 'talk', 'wire', 'items', 'timing')}<code>${response.id}</code></td></tr>`;
 }
 
 /** @param {Record<string, number>} items what a response consists of */
-function composition(items) {
+export function composition(items) {
   return Object.entries(items).map(([type, count]) => html`<span class="chip">${count > 1 ? `${count} ` : ''}${type.replaceAll('_', ' ')}</span> `);
 }
 
