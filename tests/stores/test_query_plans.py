@@ -122,6 +122,7 @@ async def run_all_operations(store: Store, clock: Clock) -> None:
             await store.page_summaries(TENANT, turn.id, 10, descending, wanted)
     await store.page_summaries(TENANT, None, 10, True, SummaryFilter(statuses=frozenset({"queued"})))
     await store.find_summaries(TENANT, [turn.id])
+    await store.find_tree(TENANT, turn.id, 10)
     row, _ = issue(TENANT, "", (), clock(), None)
     await store.add_api_key(row)
     await store.find_api_keys([row.id])

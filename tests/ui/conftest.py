@@ -13,7 +13,7 @@ from tests.tools.mcp.sum_server import run_sum_server
 __all__ = ["pytest_runtest_makereport"]
 
 REPLIES = Path(__file__).with_name("replies.toml")
-SCRIPTED = ("--engine", "fake", "--fake-script", str(REPLIES), "--fake-rate", "200")
+SCRIPTED = ("--engine", "fake", "--fake-script", str(REPLIES), "--fake-rate", "200", "--keep-traces", "50")
 ADMIN_KEY = "sk-admin"
 
 

@@ -214,7 +214,7 @@ def test_everything_works_by_keyboard(page: Page) -> None:
         page.press("Tab")
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()"))
         assert len(reached) < 20, reached
-    assert reached[:7] == ["Antiphon", "Talk", "Wire", "Inbox", "Log", "Server", "Keys"]
+    assert reached[:9] == ["Antiphon", "Talk", "Wire", "Items", "Timing", "Inbox", "Log", "Server", "Keys"]
     page.type("first line")
     page.press("Enter", modifiers=8)
     page.type("second line")

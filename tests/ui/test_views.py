@@ -18,6 +18,19 @@ pytestmark = pytest.mark.needs("chromium")
 HACKED = "window.hacked !== undefined || document.querySelector('main script, main iframe, main b + i') !== null"
 
 
+# Continues the response that Wire shows in two ways.
+BRANCHES = """(async () => {
+  const create = async (previous_response_id, input) => {
+    const body = JSON.stringify({ model: 'fake', input, previous_response_id, instructions: 'Be brief.' });
+    const headers = { 'content-type': 'application/json' };
+    return (await (await fetch('/v1/responses', { method: 'POST', headers, body })).json()).id;
+  };
+  const root = location.pathname.split('/').pop(), left = await create(root, 'How warm is it in Oslo?');
+  await create(left, 'And in winter?');
+  await create(await create(root, 'How warm is it in Rome?'), 'And in winter?');
+})()"""
+
+
 def press_button(page: Page, text: str) -> None:
     """Press the first button with this text."""
     find = f"[...document.querySelectorAll('button')].find((one) => one.textContent.trim() === {json.dumps(text)})"
@@ -250,14 +263,17 @@ def test_addresses_and_errors_are_shown_as_text(page: Page, server: ServerProces
 @pytest.mark.needs("node")
 def test_every_view_is_accessible(filled_page: Page, scheme: str) -> None:
     page = filled_page
-    axe = (install_packages(Path(__file__).parent / "node") / "node_modules/axe-core/axe.min.js").read_text()
     page.set_scheme(scheme)
     for path in visit_views(page):
-        page.evaluate(f"{axe}; 0")
-        found = page.evaluate(
-            "axe.run().then(({ violations }) => violations.map((one) => [one.id, one.nodes[0].html]))"
-        )
-        assert not found, (path, found)
+        assert find_violations(page) == [], path
+
+
+def find_violations(page: Page) -> list[list[str]]:
+    """Return the rules of accessibility that the page breaks, each with the first element that does."""
+    axe = (install_packages(Path(__file__).parent / "node") / "node_modules/axe-core/axe.min.js").read_text()
+    page.evaluate(f"{axe}; 0")
+    found = page.evaluate("axe.run().then(({ violations }) => violations.map((one) => [one.id, one.nodes[0].html]))")
+    return list(found)
 
 
 def test_every_view_fits_a_small_screen(filled_page: Page) -> None:
@@ -282,6 +298,16 @@ def visit_views(page: Page) -> Iterator[str]:
     )
     page.wait_for_text("byte for byte")
     yield "/ui/wire"
+    page.evaluate(BRANCHES)
+    page.click("a[href='/ui/items']")
+    page.wait_for("document.querySelectorAll('.tree li').length > 4")
+    page.wait_for_text("And in winter?")
+    page.evaluate("document.querySelector('.tree a[href*=with]').click()")
+    page.wait_for_text("in common: 1, items: 0")
+    yield "/ui/items"
+    page.click("a[href='/ui/timing']")
+    page.wait_for("document.querySelector('svg') && document.querySelector('pre[aria-label=Prompt]')")
+    yield "/ui/timing"
     page.click("a[href='/ui/inbox']")
     page.wait_for("document.querySelectorAll('.inbox .box').length === 4")
     yield "/ui/inbox"

@@ -18,11 +18,12 @@ from time import time
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.admission import Ticket
 from antiphon.agent.moderation import ModerationPlan
 from antiphon.agent.output_rules import RetryPolicy
-from antiphon.agent.run_tracer import RunTracer
+from antiphon.agent.run_tracer import CallTrace, RunTracer
 from antiphon.agent.timeouts import Timeouts, Watchdog
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.encrypted_reasoning import Encrypt
@@ -64,7 +65,7 @@ class ModelCall(Struct, frozen=True, kw_only=True):
 class EngineStream(Watchdog):
     """The chunks of one model call at a time, under the watchdog."""
 
-    __slots__ = ("_call", "_next_wait", "_source", "first_at")
+    __slots__ = ("_call", "_next_wait", "_source", "first_at", "trace")
 
     def __init__(self, call: ModelCall) -> None:
         Watchdog.__init__(self, call.timeouts)
@@ -72,6 +73,7 @@ class EngineStream(Watchdog):
         self._source: AsyncGenerator[list[Chunk], None] | None = None
         self._next_wait = 1  # number of the next wait, see `Watchdog.wait_number`
         self.first_at: float | None = None  # None for an unstreamed response
+        self.trace: CallTrace | None = None  # of the current call
 
     def switch_to(self, call: ModelCall) -> None:
         """Read another model call within the same total timeout.
@@ -195,7 +197,10 @@ class EngineStream(Watchdog):
             call = self._call
             # The start of an unstreamed response cannot be observed, so only the total timeout applies to it.
             self.set_silence_limit(math.inf if call.generation.buffered else call.timeouts.first)
-            self._source = call.engine.generate(call.generation)
+            generation = call.generation
+            if self.trace is not None:
+                generation = replace(generation, note_attempt=self.trace.note_attempt)
+            self._source = call.engine.generate(generation)
         return self._source
 
     def _on_first_output(self) -> None:

@@ -147,7 +147,7 @@ class ModelCallRun(Generic[E]):
     async def _enter_slot(self) -> Callable[[list[Chunk]], list[E]]:
         """Wait for the slot of the model, unless the call has it. Returns the function that reads the chunks."""
         if self._tracer is not None and self._trace is None:
-            self._trace = self._tracer.start_call(self.call.engine.name, self.call.generation)
+            self._trace = self.stream.trace = self._tracer.start_call(self.call.engine.name, self.call.generation)
         if (ticket := self.call.ticket) is not None and not ticket.running:
             await self.stream.wait_for_slot(ticket)
         if self._trace is None:
@@ -269,7 +269,7 @@ class ModelCallRun(Generic[E]):
     def _end_trace(self, error: BaseException | None) -> None:
         if self._trace is not None:
             self._trace.end(self.finish, self.counts, error)
-            self._trace = None
+            self._trace = self.stream.trace = None
 
 
 def _missing_logprobs_error(call: ModelCall) -> UnsupportedParameter:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import time
 from typing import Any, Self, TypeVar
 
+from msgspec import Struct
 from msgspec.json import encode
 
 from antiphon.core.prompt import ChatPrompt, Chunk, FinishKind, GenerationRequest, Prompt, TextPrompt, TokenCounts
@@ -50,6 +51,15 @@ class _Trace:
             self._span.__exit__(None, None, None)
 
 
+class AttemptTrace(Struct):
+    """A try of one engine of a pool. `ended_at` and `error` are set if it fails."""
+
+    engine: str
+    started_at: float
+    ended_at: float | None = None
+    error: str = ""
+
+
 class CallTrace(_Trace):
     def __init__(self, engine: str, generation: GenerationRequest, retain_chunks: bool, tracer: Tracer | None) -> None:
         super().__init__(tracer, *_describe_request(engine, generation))
@@ -60,6 +70,7 @@ class CallTrace(_Trace):
         self.finish: FinishKind | None = None
         self.counts = TokenCounts()
         self.chunks: list[Chunk] = []
+        self.attempts: list[AttemptTrace] = []
         self._exports_content = tracer is not None and tracer.content
         self._retain_chunks = retain_chunks or self._exports_content
 
@@ -67,6 +78,13 @@ class CallTrace(_Trace):
         self.finish, self.counts = finish, counts
         code = "" if error is None else getattr(error, "code", None) or type(error).__name__
         self._end(code, {} if self._span is None else self._describe_end())
+
+    def note_attempt(self, engine: str, error: str) -> None:
+        """Note that an engine is tried, or that the one that was tried last has failed."""
+        if error:
+            self.attempts[-1].ended_at, self.attempts[-1].error = time(), error
+        else:
+            self.attempts.append(AttemptTrace(engine, time()))
 
     def wrap_feed(self, feed: Callable[[list[Chunk]], list[T]]) -> Callable[[list[Chunk]], list[T]]:
         """Wrap `feed` so that the time of the first chunk and, if requested, the chunks are recorded."""

@@ -4,6 +4,7 @@ These are plain values. An engine that renders chats itself takes a ChatPrompt; 
 takes a TextPrompt or a TokenPrompt.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -140,6 +141,8 @@ class GenerationRequest(Struct, frozen=True, kw_only=True):
     request_id: str | None = None  # request id to send to the engine
     mm_processor_kwargs: Json | None = None
     kv_transfer_params: Json | None = None
+    # called with the name of each engine that is tried, and again with the error code if it fails; None: not traced
+    note_attempt: Callable[[str, str], None] | None = None
 
 
 class TokenCounts(Struct, frozen=True, kw_only=True):

@@ -5,17 +5,21 @@ import { effect } from './vendor/signals-core.js';
 import { apiKey, needsKey, setKey } from './api.js';
 import { loadCapabilities, navigate, notice, route } from './store.js';
 import { inboxView } from './views/inbox.js';
+import { itemsView } from './views/items.js';
 import { keysView } from './views/keys.js';
 import { logView } from './views/log.js';
 import { mcpView } from './views/mcp.js';
 import { serverView } from './views/server.js';
 import { talkView } from './views/talk.js';
+import { timingView } from './views/timing.js';
 import { wireView } from './views/wire.js';
 
 /** @type {Record<string, [string, () => unknown]>} */
 const VIEWS = {
   talk: ['Talk', talkView],
   wire: ['Wire', wireView],
+  items: ['Items', itemsView],
+  timing: ['Timing', timingView],
   inbox: ['Inbox', inboxView],
   log: ['Log', logView],
   server: ['Server', serverView],

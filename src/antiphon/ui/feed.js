@@ -5,7 +5,7 @@ import { readEvents } from './sse.js';
 import { attempt, notice, route } from './store.js';
 import { effect, signal } from './vendor/signals-core.js';
 
-const VIEWS = ['log', 'inbox'];
+const VIEWS = ['log', 'inbox', 'items', 'timing'];
 const PAUSE = 2000; // milliseconds until the feed is opened again
 const MAX_ENTRIES = 200;
 

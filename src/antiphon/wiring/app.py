@@ -46,6 +46,7 @@ from antiphon.transport.middleware.standard_headers import StandardHeaders
 from antiphon.transport.operating.activity import ActivityEndpoint
 from antiphon.transport.operating.administration import AdministrationEndpoint
 from antiphon.transport.operating.capabilities import CapabilitiesEndpoint
+from antiphon.transport.operating.inspection import InspectionEndpoint
 from antiphon.transport.operating.mcp import McpEndpoint
 from antiphon.transport.operating.page import PageEndpoint
 from antiphon.transport.operating.system import SystemEndpoints
@@ -179,6 +180,7 @@ def _operating_routes(
             delivery,
             authenticator.recheck,
         ),
+        InspectionEndpoint(components.inspection),
         AdministrationEndpoint(
             KeyAdministration(store, components.api_keys, components.rate_limits, keys_enabled),
             components.monitor,

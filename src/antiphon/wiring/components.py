@@ -34,6 +34,7 @@ from antiphon.service.keyring import Keyring, new_key
 from antiphon.service.model_io.models import Models, make_naming
 from antiphon.service.model_io.served_model import OutputTokenLimits
 from antiphon.service.operations.feed import ActivityFeed
+from antiphon.service.operations.inspection import Inspection
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import SettingsReloader
 from antiphon.service.operations.server_status import ServerMonitor
@@ -163,12 +164,14 @@ class ServerComponents:
         self.writer = ResponseWriter(
             store, live, config.storage, self.history.remember, self.rate_limits, stored_images
         )
+        self.writer.note_write = self.observability.note_write
         self.background_runs = BackgroundRuns(self.writer, planner, runs, load=self.load_monitor)
         self.responses = Responses(planner, self.writer, runs, self.background_runs, self.load_monitor)
         self.input_token_counter = InputTokenCounter(planner, queue)
         self.completions = Completions(self.models, planner, runs, self.input_token_counter)
         self.compactions = Compactions(planner, self.completions, self.keyring)
         self.tokenization = Tokenization(self.engine_tasks, planner, queue)
+        self.inspection = Inspection(store, planner, self.observability.traces, queue, not storage.disable_store)
         rewriter = QueryRewriter(self.engine_tasks, planner, self.completions, config.vectors.rewrite_model)
         self.vector_stores = VectorStores(
             store, self.vector_search, rewriter, self.ingestion, config.vectors, not storage.disable_store

@@ -20,6 +20,7 @@ from tests.stores.rows import (
     make_end,
     make_inserting_end,
     make_response,
+    store_conversation,
     store_response,
 )
 
@@ -126,3 +127,41 @@ async def test_a_cursor_of_another_tenant_is_rejected_like_an_unknown_one(store:
             with pytest.raises(InvalidValue) as refused:
                 await store.page_summaries(TENANT, name, 10, True, wanted)
             assert refused.value.param == "after"
+
+
+async def test_a_tree_reaches_over_hidden_responses_and_ends_at_the_tenant(store: Store, clock: Clock) -> None:
+    root = await store_response(store, clock)
+    hidden = await store_response(store, clock, root)
+    left, right = [await store_response(store, clock, hidden) for _ in range(2)]
+    leaf = await store_response(store, clock, left)
+    await store_response(store, clock)
+    await store.delete(TENANT, hidden)
+    for name in (root, right, leaf):
+        rows, has_more = await store.find_tree(TENANT, name, 100)
+        assert (sorted([row.id for row in rows]), has_more) == (sorted([root, left, right, leaf]), False)
+    for name in (hidden, new_id("resp"), "resp_\0", await store_response(store, clock, tenant="another")):
+        assert await store.find_tree(TENANT, name, 100) == ([], False)
+
+
+async def test_a_tree_has_the_responses_of_a_conversation_and_their_branches(store: Store, clock: Clock) -> None:
+    conversation, other = await store_conversation(store, clock), await store_conversation(store, clock)
+    names = []
+    for within in (conversation, other, conversation):
+        new = make_response(clock, conversation=within)
+        await store.finish(TENANT, make_inserting_end(clock, new))
+        names.append(new.id)
+    branch = await store_response(store, clock, names[0])
+    rows, _ = await store.find_tree(TENANT, branch, 100)
+    assert {row.id for row in rows} == {names[0], names[2], branch}
+
+
+async def test_a_tree_is_bounded_and_has_the_way_to_the_response(store: Store, clock: Clock) -> None:
+    chain = [await store_response(store, clock)]
+    for _ in range(8):
+        chain.append(await store_response(store, clock, chain[-1]))
+    for _ in range(5):
+        await store_response(store, clock, chain[6])
+    rows, has_more = await store.find_tree(TENANT, chain[-1], 8)
+    assert has_more
+    assert len(rows) == 8
+    assert {*chain[5:]} <= {row.id for row in rows}

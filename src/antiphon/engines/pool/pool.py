@@ -155,7 +155,7 @@ class EnginePool:
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
         choose = partial(self._selector.choose_for_generation, request)
-        return self._forward(request.model, choose, lambda engine: engine.generate(request))
+        return self._forward(request.model, choose, lambda engine: engine.generate(request), request.note_attempt)
 
     def speak(self, model: str, body: bytes, as_events: bool = False) -> AsyncGenerator[bytes, None]:
         choose = partial(self._selector.choose_for_task, model)
@@ -166,6 +166,7 @@ class EnginePool:
         model: str,
         choose: Callable[[Attempts], Awaitable[PoolMember]],
         start: Callable[[base.Engine], AsyncGenerator[T, None]],
+        note_attempt: Callable[[str, str], None] | None = None,
     ) -> AsyncGenerator[T, None]:
         """Forward the output of a member. This async generator costs 0.2 µs per list, less than other wrappers."""
         attempts = Attempts(_now() + self._timeout)
@@ -174,6 +175,8 @@ class EnginePool:
             if member is None or attempts.tried or member.running >= member.max_running:
                 member = await choose(attempts)
             started, epoch = False, member.start_request(model)
+            if note_attempt is not None:
+                note_attempt(member.name, "")
             source = start(member.engine)
             try:
                 async for output in source:
@@ -182,6 +185,8 @@ class EnginePool:
                     yield output
             except AntiphonError as error:
                 member.record_failure(error, epoch)
+                if note_attempt is not None:
+                    note_attempt(member.name, error.code or type(error).__name__)
                 if started:
                     raise
                 attempts.record_failure(member, error)

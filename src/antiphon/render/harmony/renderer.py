@@ -16,14 +16,14 @@ their number and holds the GIL. `HarmonyVocabulary.encode` splits such texts.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Final, TypeVar
 
 from msgspec import UNSET
 from msgspec.json import decode, encode
 
 from antiphon.core import harmony
-from antiphon.core.prompt import ChatPrompt, Json, TokenPrompt
+from antiphon.core.prompt import ChatPrompt, Json, Segment, TokenPrompt
 from antiphon.core.truncated_json import parse_object
 from antiphon.protocol.types.response import JsonSchemaFormat
 from antiphon.render.harmony.system import FINAL, PYTHON, AnswerFormat, HarmonySettings
@@ -52,6 +52,15 @@ def render_harmony(chat: ChatPrompt, settings: HarmonySettings) -> TokenPrompt:
     writer.write_messages(chat.messages[len(instructions) :], settings.all_turns)
     writer.open_answer(settings)
     return TokenPrompt(tuple(writer.tokens))
+
+
+def spell_tokens(tokens: Sequence[int]) -> list[Segment]:
+    """Return rendered tokens as text, with the control tokens by their names."""
+    decoder = harmony.HarmonyTokenDecoder()
+    return [
+        Segment("".join([harmony.TOKEN_TEXTS.get(token) or decoder.decode(token) for token in group]), is_control)
+        for is_control, group in groupby(tokens, key=lambda token: token >= harmony.FIRST_CONTROL)
+    ]
 
 
 def _is_instruction(message: Json) -> bool:

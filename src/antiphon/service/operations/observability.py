@@ -25,7 +25,7 @@ from antiphon.service.containers.sweeper import ContainerSweeper
 from antiphon.service.images import Images
 from antiphon.service.model_io.models import Models, QueueStatus
 from antiphon.service.operations.traces import TraceStore
-from antiphon.service.persistence.response_writer import ResponseWriter
+from antiphon.service.persistence.response_writer import NoteWrite, ResponseWriter
 from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.service.runs.background import BackgroundRuns
 from antiphon.service.runs.detached_runs import DetachedRuns
@@ -75,6 +75,11 @@ class Observability:
         if (tracer := self.tracer) is not None:
             spans = "Spans for the collector, by outcome."
             gauge("antiphon_trace_spans_total", spans, ("outcome",), read=lambda: tracer.counts)
+
+    @property
+    def note_write(self) -> NoteWrite | None:
+        """Callback for the writes of responses; None if no traces are stored."""
+        return self.traces.note_write if self.traces.is_enabled else None
 
     @property
     def tracer_factory(self) -> Callable[[str, str], RunTracer] | None:

@@ -5,7 +5,8 @@ They are held only in memory, within limits, and only with --keep-traces.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from time import time
 
 from msgspec.json import encode
 from msgspec.structs import asdict
@@ -13,10 +14,12 @@ from msgspec.structs import asdict
 from antiphon.agent.run_tracer import CallTrace, RunTracer, ToolCallTrace, collect_calls
 from antiphon.core.prompt import ChatPrompt, Chunk, Prompt, Sampling, TextPrompt
 from antiphon.errors import NotFound
+from antiphon.protocol.types.operations.inspection import SpanKind, TimeSpan
 from antiphon.protocol.types.traces import Heard, ResponseTrace, Shown, ToolTrace, TurnTrace, TurnUsage
 
 MAX_BYTES = 64 * 1024 * 1024  # of all traces
 _MAX_TRACE_FRACTION = 8  # 1/8 of that for one trace
+_MAX_SPANS = 500  # of one response
 
 
 class TraceStore:
@@ -26,6 +29,7 @@ class TraceStore:
         self._max_bytes = max_bytes
         self._bodies: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._bytes = 0
+        self._spans: OrderedDict[tuple[str, str], list[TimeSpan]] = OrderedDict()  # also of responses that run
 
     @property
     def is_enabled(self) -> bool:
@@ -41,11 +45,25 @@ class TraceStore:
             body = b""
         if not body or len(body) > self._max_bytes // _MAX_TRACE_FRACTION:
             body = encode(_to_trace(tracer, False))
-        self.forget(tenant, tracer.id)
+        spans = [span for call in tracer.calls for span in _split_call(call)]
+        for tool in tracer.tools:
+            spans.append(_make_span("tool", tool.call.name, tool.started_at, tool.ended_at, tool.error))
+        self._add_spans((tenant, tracer.id), spans)
+        self._drop(tenant, tracer.id)
         self._bodies[tenant, tracer.id] = body
         self._bytes += len(body)
         while self._bodies and (len(self._bodies) > self._max_responses or self._bytes > self._max_bytes):
             self._bytes -= len(self._bodies.popitem(last=False)[1])
+
+    def note_write(self, tenant: str, response_id: str, kind: str, began: float) -> None:
+        """Note a write to the store that ends now. Those of a response come before and after its run."""
+        self._add_spans((tenant, response_id), [_make_span("write", kind, began, time())])
+
+    def find_spans(self, tenant: str, response_id: str) -> list[TimeSpan] | None:
+        """Return where the time of a response went, in the order of the beginnings; None if there is no trace."""
+        key = tenant, response_id
+        spans = self._spans.get(key, []) if key in self._bodies else []
+        return sorted(spans, key=lambda span: span.began) or None
 
     def find(self, tenant: str, response_id: str) -> bytes:
         """Return the trace. Raises NotFound with the remedy."""
@@ -60,6 +78,17 @@ class TraceStore:
 
     def forget(self, tenant: str, response_id: str) -> None:
         """Drop the trace of a deleted response."""
+        self._spans.pop((tenant, response_id), None)
+        self._drop(tenant, response_id)
+
+    def _add_spans(self, key: tuple[str, str], spans: list[TimeSpan]) -> None:
+        recorded = self._spans.setdefault(key, [])
+        if len(recorded) < _MAX_SPANS:
+            recorded += spans
+        while len(self._spans) > self._max_responses:
+            self._spans.popitem(last=False)
+
+    def _drop(self, tenant: str, response_id: str) -> None:
         if (body := self._bodies.pop((tenant, response_id), None)) is not None:
             self._bytes -= len(body)
 
@@ -105,6 +134,25 @@ def _to_tool(tool: ToolCallTrace, with_content: bool) -> ToolTrace:
         began=tool.started_at,
         seconds=_duration(tool.started_at, tool.ended_at),
     )
+
+
+def _split_call(call: CallTrace) -> Iterator[TimeSpan]:
+    """Yield the parts of a model call that it has reached."""
+    ended, engine, begun = call.ended_at or call.started_at, call.engine, call.ready_at
+    yield _make_span("queue", "", call.started_at, call.ready_at or ended)
+    for attempt in call.attempts:
+        engine, begun = attempt.engine, attempt.started_at
+        if attempt.error:
+            yield _make_span("attempt", engine, begun, attempt.ended_at, attempt.error)
+            begun = None
+    if begun is not None:
+        yield _make_span("prefill", engine, begun, call.first_at or ended)
+    if call.first_at is not None:
+        yield _make_span("decode", engine, call.first_at, ended, call.error)
+
+
+def _make_span(kind: SpanKind, name: str, began: float, ended: float | None, error: str = "") -> TimeSpan:
+    return TimeSpan(kind=kind, name=name, began=began, seconds=_duration(began, ended) or 0.0, error=error or None)
 
 
 def _duration(began: float, ended: float | None) -> float | None:

@@ -44,7 +44,8 @@ class HistoryLoader:
         Raises UnknownPrevious, UnknownConversation, and InvalidValue for a response that is still running.
         """
         if request.conversation is not None:
-            return await self._load_conversation(tenant, request.conversation.id)
+            items = await self._load_conversation(tenant, request.conversation.id)
+            return items if response_id is None else _drop_later(items, response_id)
         if request.previous_response_id is None:
             return ()
         if response_id is not None:
@@ -163,6 +164,11 @@ class HistoryLoader:
             return {}
         items = await run_sized(len(row.request) + len(row.response), decode_items, (row.request, row.response))
         return {str(item.id): item for item in items}
+
+
+def _drop_later(items: Items, response_id: str) -> Items:
+    """Drop the items of a response, and of those that began after it, from its conversation."""
+    return tuple([item for item in items if (parse_response_id(str(item.id)) or "") < response_id])
 
 
 def _lacks_output(item: InputItem) -> bool:

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
+from time import time
 from typing import TypeVar
 
 from msgspec import Struct
@@ -184,9 +185,10 @@ class LiveWriter:
             return
         self.has_output = self.has_output or any(type(entry) is not RunStarted for entry in entries)
         owned_row, number, batch = self._owned_row, self._number, encode_entries(entries)
-        self._last_write = self._clock()
+        self._last_write, began = self._clock(), time()
         await retry_unavailable(
             lambda: self._live.append(owned_row.tenant, owned_row.id, owned_row.fence, number, batch), self._lease
         )
+        owned_row.note_write("events", began)
         self._number += 1
         self._last_write = self._clock()

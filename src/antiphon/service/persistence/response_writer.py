@@ -36,6 +36,7 @@ from antiphon.stores.sql.store import Store
 log = logging.getLogger(__name__)
 
 OnStored = Callable[[str, Response, DecodedRequest, int], None]  # tenant, final response, request, bytes of both
+NoteWrite = Callable[[str, str, str, float], None]  # tenant, response id, kind, when it began
 
 _FAST_FAILURE = 1.0  # seconds; a store that fails within this time is retried once immediately
 _FIRST_RETRY_DELAY, _MAX_RETRY_DELAY = 0.2, 1.0  # seconds between attempts to write an end; doubled each time
@@ -113,6 +114,7 @@ class ResponseWriter:
         self.leases = RowLeases(store, settings.lease_seconds)
         self.tasks = BackgroundTasks()  # writes that outlive their run
         self.on_stored = on_stored
+        self.note_write: NoteWrite | None = None  # called after each write of a response; None: nothing is traced
         self._rate_limits = rate_limits or RateLimits(background_queue=settings.background_queue)
         self.sweeper = RetentionSweeper(
             store, make_bounds(settings, store.name), tenant_bytes=self._rate_limits.get_store_bytes
@@ -144,6 +146,7 @@ class ResponseWriter:
         if other is not None:
             return other
         owned_row = OwnedRow(self, tenant, response.id, 1, decoded, len(request), new.created)
+        owned_row.note_write("begin", new.created)
         self.leases.track(owned_row)
         return owned_row
 
@@ -191,10 +194,12 @@ class OwnedRow(Struct, eq=False):
 
     async def start(self) -> None:
         """Set the status from queued to in_progress. Raises ServerRestarted if the row was lost, and Unavailable."""
+        began = time()
         try:
             await self._writer.store.start(self.tenant, self.id, self.fence)
         except OwnershipLost:
             raise self.make_lost_error() from None
+        self.note_write("start", began)
 
     async def end(self, response: Response, log: rows.Log, first_at: float | None = None) -> bytes:
         """Write the final response and return its JSON. May be repeated after a cancellation or a failure.
@@ -267,6 +272,11 @@ class OwnedRow(Struct, eq=False):
         if row is None or row.fence != self.fence or row.status not in RUNNING_STATUSES:
             self.mark_lost()
 
+    def note_write(self, kind: str, began: float) -> None:
+        """Note a write that has ended now, for the trace of the response."""
+        if (note := self._writer.note_write) is not None:
+            note(self.tenant, self.id, kind, began)
+
     def mark_lost(self) -> None:
         """Note that this process no longer owns the row. Called by `RowLeases` and `verify`."""
         self.forget()
@@ -311,6 +321,7 @@ class OwnedRow(Struct, eq=False):
             await self._writer.store.finish(self.tenant, end)
         except OwnershipLost:
             raise self.make_lost_error() from None
+        self.note_write("end", end.ended)
 
     async def _retry_end(self, end: Callable[[], Awaitable[bytes]], on_done: Callable[[], None]) -> None:
         deadline, pause = time() + _RETRY_SECONDS, _FIRST_RETRY_DELAY

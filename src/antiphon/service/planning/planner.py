@@ -195,12 +195,9 @@ class Planner:
         validation.reject_unstored_turn(decoded.request)
         resolved = await self._resolve(tenant, decoded, continuation or Continuation())
         opening = await self._open_response(resolved)
-        effective = allow_truncation(resolved.decoded)
-        if warms_up := is_warmup(effective.request):
-            effective = ensure_user_message(effective, resolved.earlier)
-        planned = await self._prepare(replace(resolved, decoded=effective))
-        planned = replace(planned, decoded=resolved.decoded)
+        planned = await self._prepare_response(resolved)
         prepared, request = planned.prepared, planned.decoded.request
+        warms_up = is_warmup(request)
         if request.enable_response_messages and not resolved.is_resumed:
             opening.input_messages = [*prepared.messages]
         if planned.ignored:
@@ -221,6 +218,10 @@ class Planner:
             is_chain_root=resolved.is_chain_root,
             obfuscates=options is not None and options.include_obfuscation,
         )
+
+    async def plan_again(self, tenant: str, decoded: DecodedRequest, response: Response) -> PreparedRequest:
+        """Plan the first model call of a stored response again, without a model slot."""
+        return await self._prepare_response(await self._resolve(tenant, decoded, Continuation(resumed=response)))
 
     def admit(self, prepared_request: PreparedRequest, patient: bool = False) -> ModelCall:
         """Create a model call with a slot in the model's queue. Raises Busy if the queue is full, unless `patient`.
@@ -279,6 +280,13 @@ class Planner:
                 raise
             return decoded, ()
         return replace(decoded, request=request) if skills else decoded, skills
+
+    async def _prepare_response(self, resolved: ResolvedRequest) -> PreparedRequest:
+        effective = allow_truncation(resolved.decoded)
+        if is_warmup(effective.request):
+            effective = ensure_user_message(effective, resolved.earlier)
+        planned = await self._prepare(replace(resolved, decoded=effective))
+        return replace(planned, decoded=resolved.decoded)
 
     async def _prepare(self, resolved: ResolvedRequest) -> PreparedRequest:
         tenant, decoded, target = resolved.tenant, resolved.decoded, resolved.target

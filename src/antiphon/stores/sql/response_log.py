@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from antiphon.stores.base import RUNNING_STATUSES, SummaryFilter, SummaryPage, SummaryRow
-from antiphon.stores.sql.operation import Operation, Rows, direction, sanitise_id, sql, start_id
+from antiphon.stores.sql.operation import AFTER_LAST, Operation, Rows, direction, sanitise_id, sql, start_id
+from antiphon.stores.sql.responses import WALK_IDS
 
 _COLUMNS = "id, status, background, created, ended, previous, conversation, model, summary"
 _LISTED = f"SELECT {_COLUMNS} FROM responses WHERE tenant = $1 AND hidden = 0 AND (expires IS NULL OR expires > $2)"
@@ -16,7 +17,22 @@ _RUNNING_IDS = "SELECT id FROM responses WHERE tenant = $1 AND ended IS NULL LIM
 
 _MAX_SEARCHED = 5000  # rows that one page of a filtered list searches
 _BATCH_SIZE = 64  # ids of one statement, padded with "", so that the database prepares one statement
-_BY_IDS = f"{_LISTED} AND id IN ({', '.join(f'${n + 3}' for n in range(_BATCH_SIZE))})"
+_BATCH = f"({', '.join(f'${n + 3}' for n in range(_BATCH_SIZE))})"
+_BY_IDS = f"{_LISTED} AND id IN {_BATCH}"
+
+# Some responses and those that continue them, level by level: no more rows are read than the limit. CROSS JOIN fixes
+# the join order in SQLite, as in `responses.chain`.
+_DESCENDANTS = f"""
+WITH RECURSIVE walk (id) AS (
+    SELECT id FROM responses WHERE tenant = $1 AND id IN {_BATCH}
+    UNION ALL
+    SELECT r.id FROM walk CROSS JOIN responses r WHERE r.tenant = $1 AND r.previous = walk.id
+)
+SELECT id FROM walk LIMIT $2
+"""
+_IN_CONVERSATION = f"""
+SELECT id FROM ({_LISTED} AND id < $3 ORDER BY id DESC LIMIT $4) AS searched WHERE conversation = $5 LIMIT $6
+"""
 
 
 def page_summaries(
@@ -49,6 +65,31 @@ def find_summaries(now: float, tenant: str, ids: Sequence[str]) -> Operation[lis
         rows = yield sql(_BY_IDS, tenant, now, *batch, *[""] * (_BATCH_SIZE - len(batch)))
         found += map(_to_row, rows)
     return found
+
+
+def find_tree(now: float, tenant: str, response_id: str, limit: int) -> Operation[tuple[list[SummaryRow], bool]]:
+    """Return the responses that this one is connected with, in the order of their creation, and whether some are
+    missing: those that it continues, those of their conversation, and all that continue any of these.
+
+    Empty if the response is unknown. Deleted responses are not part of it, but their descendants are.
+    """
+    if not (yield from find_summaries(now, tenant, [response_id])):
+        return [], False
+    path = sorted((yield sql(WALK_IDS, tenant, response_id, limit // 2)))
+    ids = dict.fromkeys([name for _, name, _ in path])
+    roots = [path[-1][1]]
+    top = yield from find_summaries(now, tenant, roots)
+    if top and top[0].conversation is not None:
+        found = yield sql(_IN_CONVERSATION, tenant, now, AFTER_LAST, _MAX_SEARCHED, top[0].conversation, limit)
+        roots = sorted({*roots, *[name for (name,) in found]}, reverse=True)
+    for at in range(0, len(roots), _BATCH_SIZE):
+        batch = roots[at : at + _BATCH_SIZE]
+        padding = [""] * (_BATCH_SIZE - len(batch))
+        ids |= dict.fromkeys([name for (name,) in (yield sql(_DESCENDANTS, tenant, limit + 1, *batch, *padding))])
+    rows = yield from find_summaries(now, tenant, [*ids][:limit])
+    return sorted(rows, key=lambda row: (row.created, row.id)), len(ids) > limit or (
+        len(path) == limit // 2 and path[-1][2] is not None
+    )
 
 
 def _page_running(

@@ -129,7 +129,7 @@ WITH RECURSIVE walk (depth, id, previous) AS (
     WHERE r.tenant = $1 AND r.id = walk.previous AND walk.depth + 1 < $3
 )
 """
-_WALK_IDS = _WALK + "SELECT depth, id, previous FROM walk"
+WALK_IDS = _WALK + "SELECT depth, id, previous FROM walk"
 _LINKS = (
     _WALK
     + """
@@ -258,7 +258,7 @@ def page_responses(
 
 def _count_missing(tenant: str, at: str, stop_at: frozenset[str], stride: int) -> Operation[int]:
     """Return how many of the next responses to read, by walking only the ids, which is cheaper than the contents."""
-    ids = sorted((yield sql(_WALK_IDS, tenant, at, stride)))
+    ids = sorted((yield sql(WALK_IDS, tenant, at, stride)))
     return next((depth for depth, response_id, _ in ids if response_id in stop_at), stride)
 
 

@@ -174,6 +174,7 @@ class Store(ABC):
     page_conversations = _method(conversations.page_conversations, write=False)
     page_summaries = _timed_method(response_log.page_summaries, write=False)
     find_summaries = _timed_method(response_log.find_summaries, write=False)
+    find_tree = _timed_method(response_log.find_tree, write=False)
 
     add_file = _method(files.add_file, write=True)
     file = _timed_method(files.get_file, write=False)

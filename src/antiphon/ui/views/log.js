@@ -4,6 +4,7 @@ import { html } from '../vendor/lit-html.js';
 import { followFeed, isLive, loadLog, log } from '../feed.js';
 import { table } from '../items.js';
 import { models, route } from '../store.js';
+import { links } from '../tree.js';
 import { choice, findForm } from './wire.js';
 
 /** @typedef {import('../fold.js').Json} Json */
@@ -33,11 +34,11 @@ function cells({ id, created_at: created, status, error, model, items, usage, tt
     new Date(created * 1000).toLocaleTimeString(),
     html`<span class="chip state-${status}">${status.replace('_', ' ')}</span> <span class="muted">${error}</span>`,
     model, composition(items), usage?.input_tokens, usage?.cached_tokens, usage?.output_tokens, ttft, duration,
-    html`${stored ? html`<a href="/ui/talk/${id}" data-nav>talk</a> <a href="/ui/wire/${id}" data-nav>wire</a>` : 'not stored'} <code>${id}</code>`,
+    html`${stored ? links(id, 'talk', 'wire', 'items', 'timing') : 'not stored '}<code>${id}</code>`,
   ];
 }
 
 /** @param {Record<string, number>} items what a response consists of */
-function composition(items) {
+export function composition(items) {
   return Object.entries(items).map(([type, count]) => html`<span class="chip">${count > 1 ? `${count} ` : ''}${type.replaceAll('_', ' ')}</span> `);
 }

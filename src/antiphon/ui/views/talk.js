@@ -6,6 +6,7 @@ import { getJson } from '../api.js';
 import { renderItem } from '../items.js';
 import { buildRequest, DEFAULTS, EXAMPLE_FUNCTION, SNIPPETS } from '../request.js';
 import { attempt, capabilities, findRecording, frame, makeRecording, models, navigate, notice, replacePath, route, touch, turns } from '../store.js';
+import { pathTo } from '../tree.js';
 
 /**
  * @typedef {import('../fold.js').Json} Json
@@ -236,7 +237,7 @@ function inputItems() {
 
 function previousId() {
   const last = turns.value.filter((turn) => turn.recording.response).pop()?.recording; // others never began
-  return last?.response?.store ? last.id : '';
+  return last?.response?.store && !last.response.conversation ? last.id : ''; // a fork of the conversation
 }
 
 /** Send items as the next turn. @param {Json[]} input */
@@ -280,17 +281,9 @@ function loadLinked() {
   if (!id || id === loadedId) return;
   loadedId = id;
   queueMicrotask(() => attempt(async () => {
-    /** @type {Turn[]} */
-    const loaded = [];
-    for (let next = id; next && loaded.length < MAX_ANCESTORS;) {
-      const [response, page] = await Promise.all([
-        getJson(`/v1/responses/${encodeURIComponent(next)}`),
-        getJson(`/v1/responses/${encodeURIComponent(next)}/input_items?order=asc&limit=100`),
-      ]);
-      loaded.unshift({ input: page.data, request: {}, recording: findRecording(next) });
-      next = response.previous_response_id ?? '';
-    }
-    turns.value = loaded;
+    const path = pathTo((await getJson(`/v1/antiphon/responses/${encodeURIComponent(id)}/tree`)).data, id).slice(-MAX_ANCESTORS);
+    turns.value = await Promise.all(path.map(async (name) => (
+      { input: (await getJson(`/v1/responses/${name}/input_items?order=asc&limit=100`)).data, request: {}, recording: findRecording(name) })));
     touch();
   }));
 }
