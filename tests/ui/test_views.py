@@ -207,3 +207,6 @@ def visit_views(page: Page) -> Iterator[str]:
     page.click("a[href='/ui/server']")
     page.wait_for_text("requests_total")
     yield "/ui/server"
+    page.click("a[href='/ui/connect']")
+    page.wait_for_text("model_providers")
+    yield "/ui/connect"

@@ -4,6 +4,7 @@ import { html, nothing, render } from './vendor/lit-html.js';
 import { effect } from './vendor/signals-core.js';
 import { apiKey, needsKey, setKey } from './api.js';
 import { loadCapabilities, navigate, notice, route } from './store.js';
+import { connectView } from './views/connect.js';
 import { inboxView } from './views/inbox.js';
 import { keysView } from './views/keys.js';
 import { logView } from './views/log.js';
@@ -19,6 +20,7 @@ const VIEWS = {
   log: ['Log', logView],
   server: ['Server', serverView],
   keys: ['Keys', keysView],
+  connect: ['Connect', connectView],
 };
 
 function page() {
