@@ -35,7 +35,7 @@ LAYERS = [
     {"agent"},
     {"image_services"},
     {"render", "parsers", "engines", "tools", "stores"},
-    {"core"},
+    {"core", "clients"},
     {"protocol", "sandbox"},
     {"config", "admission", "egress", "observe"},
     {"child_limits", "ids", "errors", "limits", "http1", "http_server", "offload", "token_bucket"},
@@ -156,8 +156,8 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "cli": [
         {"commands"},
-        {"bench", "doctor", "keys", "sandbox_packages", "sandbox_worker"},
-        {"chat", "db"},
+        {"bench", "connect", "doctor", "keys", "sandbox_packages", "sandbox_worker"},
+        {"chat", "db", "file_changes"},
         {"client", "options", "terminal"},
     ],
 }

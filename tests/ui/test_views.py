@@ -329,3 +329,6 @@ def visit_views(page: Page) -> Iterator[str]:
     press_button(page, "Approve and call")
     page.wait_for_text("2 + 40 = 42")
     yield "/ui/mcp"
+    page.click("a[href='/ui/connect']")
+    page.wait_for_text("model_providers")
+    yield "/ui/connect"

@@ -1,4 +1,4 @@
-"""The command line: `antiphon serve · chat · models · pull · db · doctor · keys · bench · version`."""
+"""The command line: `antiphon serve · chat · models · connect · pull · db · doctor · keys · bench · version`."""
 
 from antiphon.cli.commands import main
 

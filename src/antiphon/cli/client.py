@@ -1,4 +1,4 @@
-"""Client of a running server, used by `chat`, `models` and `bench`, and the parts of replies that they use.
+"""Client of a running server, used by `chat`, `models`, `connect` and `bench`, and the parts of replies that they use.
 
 The API key is sent to its server only, and is redacted from all messages.
 """

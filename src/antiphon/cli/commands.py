@@ -57,6 +57,7 @@ CHAT = """Chat with a running server in the terminal.
 # Modules of commands that import more than others need; each contains a command of the same name.
 LAZY_COMMANDS = {
     "bench": "antiphon.cli.bench.command",
+    "connect": "antiphon.cli.connect",
     "db": "antiphon.cli.db",
     "doctor": "antiphon.cli.doctor.command",
     "keys": "antiphon.cli.keys",

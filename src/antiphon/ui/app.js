@@ -4,6 +4,7 @@ import { html, nothing, render } from './vendor/lit-html.js';
 import { effect } from './vendor/signals-core.js';
 import { apiKey, needsKey, setKey } from './api.js';
 import { loadCapabilities, navigate, notice, route } from './store.js';
+import { connectView } from './views/connect.js';
 import { inboxView } from './views/inbox.js';
 import { itemsView } from './views/items.js';
 import { keysView } from './views/keys.js';
@@ -25,6 +26,7 @@ const VIEWS = {
   server: ['Server', serverView],
   keys: ['Keys', keysView],
   mcp: ['MCP', mcpView],
+  connect: ['Connect', connectView],
 };
 
 function page() {

@@ -17,9 +17,11 @@ from antiphon.service.conversations import Conversations
 from antiphon.service.operations.inbox import Inbox
 from antiphon.service.operations.key_administration import KeyAdministration
 from antiphon.service.operations.mcp_trials import McpTrials
+from antiphon.service.operations.model_catalog import ModelCatalog
 from antiphon.service.operations.observability import Observability
 from antiphon.service.operations.reload import check_output_formats
 from antiphon.service.operations.response_log import ResponseLog
+from antiphon.service.operations.user_agents import UserAgentLog
 from antiphon.service.persistence.stored_responses import IncludeView, StoredResponses
 from antiphon.stores.live.base import LiveLog
 from antiphon.stores.registry import make_live_log, make_store
@@ -46,6 +48,7 @@ from antiphon.transport.middleware.standard_headers import StandardHeaders
 from antiphon.transport.operating.activity import ActivityEndpoint
 from antiphon.transport.operating.administration import AdministrationEndpoint
 from antiphon.transport.operating.capabilities import CapabilitiesEndpoint
+from antiphon.transport.operating.clients import ClientsEndpoint
 from antiphon.transport.operating.inspection import InspectionEndpoint
 from antiphon.transport.operating.mcp import McpEndpoint
 from antiphon.transport.operating.page import PageEndpoint
@@ -92,7 +95,8 @@ def build_app(
         components.models, metrics, authenticator, version("antiphon"), components.probe, components.images
     )
     operating = _operating_routes(config, components, delivery, authenticator)
-    routes = [*_api_routes(config, components, delivery), *operating, *collect_routes(system)]
+    clients = ClientsEndpoint(ModelCatalog(components.models, components.images), UserAgentLog())
+    routes = [*_api_routes(config, components, delivery), *operating, *collect_routes(clients, system)]
     example_model = next((model.id for model in components.models.models()), "MODEL")
     docs = DocsEndpoint(routes, version("antiphon"), config.limits, example_model)
     routes += collect_routes(docs, *([websockets] if config.server.websocket == "on" else []))
@@ -101,6 +105,7 @@ def build_app(
     lifecycle = ServerLifecycle(components, websockets.drain)
     headers = StandardHeaders(config.compatibility, components.loads)
     app = App(Router(routes), authenticator, metrics, lifecycle, rate_limiting, headers, components.models.find_refusal)
+    app.user_agents = clients.user_agents
     if observability.tracer is not None or observability.access_log is not None:
         app.tracing = websockets.set_tracing(RequestTracing(observability.tracer, observability.access_log))
     return app

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from tests.support.npm import install_packages, node_binary
+from tests.support.paths import ROOT
 
 HERE = Path(__file__).parent
 CLOSED_PROXY = "http://127.0.0.1:9"  # closed port as proxy: external requests fail
@@ -31,7 +32,7 @@ class CommandResult(Struct, frozen=True):
 
 
 class Client:
-    """A home directory with a project in which commands run, and the installed npm packages on the PATH."""
+    """A home directory with a project in which commands run, and the installed packages on the PATH."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -39,7 +40,8 @@ class Client:
         self.project.mkdir()
         self._modules = install_packages(HERE) / "node_modules"
         (self.project / "node_modules").symlink_to(self._modules)
-        self._path = [*self._modules.glob("opencode-*/bin"), self._modules / ".bin", node_binary().parent, *_SYSTEM]
+        bundled = [*self._modules.glob("opencode-*/bin"), self._modules / ".bin", node_binary().parent]
+        self._path = [*bundled, *_SYSTEM, ROOT / "build" / "clients" / "bin"]
 
     def has_program(self, program: str) -> bool:
         return any((folder / program).exists() for folder in self._path)

@@ -15,6 +15,8 @@ from msgspec import Struct
 from antiphon.errors import AntiphonError, Busy, Forbidden, StartupError
 from antiphon.observe import Metrics
 from antiphon.observe.logs import LOG_CONTEXT
+from antiphon.protocol.types.operations.clients import UserAgentState
+from antiphon.service.operations.user_agents import UserAgentLog
 from antiphon.transport.http import error_responses
 from antiphon.transport.http.channel import WEBSOCKET, ClientGone, HttpChannel, Receive, Scope, Send
 from antiphon.transport.http.request import Request, build_request
@@ -26,6 +28,8 @@ from antiphon.transport.middleware.routing import Router
 from antiphon.transport.middleware.standard_headers import StandardHeaders
 
 _log = logging.getLogger(__name__)
+_NOBODY = UserAgentState(user_agent="")
+_API, _PAGE_ROUTES = "/v1/", "/v1/antiphon/"
 _NO_ROUTE = "none"  # the route label of requests that were rejected before routing
 
 
@@ -66,6 +70,7 @@ class App(Struct, eq=False):
     # returns the error if a tenant can have nothing generated now
     _admission_error: Callable[[str], Busy | None] = lambda tenant: None
     tracing: RequestTracing | None = None  # None: requests are neither traced nor logged
+    user_agents: UserAgentLog | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI entry point: processes one request to the end of its reply."""
@@ -76,7 +81,7 @@ class App(Struct, eq=False):
             request = build_request(HttpChannel(scope, receive, send), Request)
         else:
             request = upgrade_from_scope(scope, receive, send)
-        label, span = _NO_ROUTE, None
+        label, span, caller = _NO_ROUTE, None, _NOBODY
         LOG_CONTEXT.set(request.log_context)
         is_traced = self.tracing is not None or TRACEPARENT in request.headers
         if is_traced:
@@ -95,6 +100,7 @@ class App(Struct, eq=False):
             label = route.path if route.method != WEBSOCKET else f"{route.path} websocket"
             if route.needs not in request.principal.scopes and route.needs is not None:
                 raise Forbidden(f"This API key may not do that: it lacks the scope {route.needs}.")
+            caller = self._record_caller(request, label)
             rate_limiting = self._rate_limiting
             is_charged = (
                 rate_limiting is not None
@@ -120,11 +126,18 @@ class App(Struct, eq=False):
             await _reply_error(request, error_responses.to_client_error(exc, request.id))
         finally:
             self._metrics.record_request(label, request.status, perf_counter() - request.began)
+            caller.status = request.status
             if is_traced:
                 (self.tracing or PROPAGATE_ONLY).finish(request, label, request.status, span)
             LOG_CONTEXT.set(None)  # the task belongs to the server, which may reuse it
             if request.channel.watch is not None:
                 await request.channel.stop_watch()
+
+    def _record_caller(self, request: Request, label: str) -> UserAgentState:
+        """Record which program sends a request to the API. What the page asks for is left out."""
+        if self.user_agents is None or not label.startswith(_API) or label.startswith(_PAGE_ROUTES):
+            return _NOBODY
+        return self.user_agents.record(request.tenant, request.headers.get(b"user-agent", b""), label)
 
     def count_refusal(self, status: int) -> None:
         """Count input that the server rejected before it became a request."""

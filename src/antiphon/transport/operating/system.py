@@ -3,19 +3,19 @@
 /health checks nothing: a server whose engine is down is alive, and restarting it would not help.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from msgspec import Struct, convert
+from msgspec import Struct
 
-from antiphon.engines.base import Model
 from antiphon.errors import Unavailable
 from antiphon.observe import Metrics
 from antiphon.observe.prometheus import CONTENT_TYPE
+from antiphon.protocol.types.operations.models import ModelList, ModelObject
 from antiphon.service.access.api_keys import ADMIN
 from antiphon.service.images import Images
 from antiphon.service.model_io.models import Models
+from antiphon.service.operations.model_catalog import ModelCatalog
 from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.transport.http.request import Request
 from antiphon.transport.middleware.auth import Authenticator
@@ -42,20 +42,6 @@ class Ready(Struct, frozen=True, omit_defaults=True):
 
 class Version(Struct, frozen=True):
     version: str
-
-
-class ModelObject(Struct, frozen=True, kw_only=True):
-    """A model that requests may name."""
-
-    id: str
-    object: Literal["model"] = "model"
-    created: int
-    owned_by: str
-
-
-class ModelList(Struct, frozen=True, kw_only=True):
-    object: Literal["list"] = "list"
-    data: list[ModelObject]
 
 
 HEALTHY = _encode(Health())
@@ -115,22 +101,15 @@ class SystemEndpoints(Struct, frozen=True, eq=False):
 
     @Route("GET", "/v1/models", gives=ModelList)
     async def models(self, request: Request) -> None:
-        """List models. Those of image services come last."""
-        models = convert(self._models.models(), list[ModelObject], from_attributes=True)
-        await request.reply(200, _encode(ModelList(data=[*models, *self._list_image_models(models)])))
+        """List models. Those of image services come last. Fields after `owned_by` are extensions: limits, modalities,
+        and whether a model calls tools and reasons.
+        """
+        await request.reply(200, _encode(ModelList(data=await self._catalog().list_models())))
 
     @Route("GET", "/v1/models/{model...}", gives=ModelObject, errors=(404,))
     async def model(self, request: Request) -> None:
         """Describe one model."""
-        name = request.params["model"]
-        if found := [model for model in self._list_image_models(self._models.models()) if model.id == name]:
-            await request.reply(200, _encode(found[0]))
-            return
-        model = convert(self._models.model(request.params["model"]), ModelObject, from_attributes=True)
-        await request.reply(200, _encode(model))
+        await request.reply(200, _encode(await self._catalog().find(request.params["model"])))
 
-    def _list_image_models(self, others: Sequence[Model | ModelObject]) -> list[ModelObject]:
-        """Return the models of image services that no engine has under the same name."""
-        names = {model.id for model in others}
-        images = [] if self._images is None else self._images.models
-        return [ModelObject(id=name, created=0, owned_by="antiphon") for name in images if name not in names]
+    def _catalog(self) -> ModelCatalog:
+        return ModelCatalog(self._models, self._images)
