@@ -1,7 +1,7 @@
 """`antiphon doctor` in real failure situations: its findings, its remedies and its exit code.
 
 Covers `cli/doctor/command.py`, `cli/doctor/engines.py`, `cli/doctor/environment.py`, `cli/doctor/findings.py`,
-`cli/doctor/settings.py`, `cli/doctor/storage.py` and `cli/doctor/vector_stores.py`.
+`cli/doctor/plugins.py`, `cli/doctor/settings.py`, `cli/doctor/storage.py` and `cli/doctor/vector_stores.py`.
 """
 
 import contextlib
@@ -31,6 +31,7 @@ from antiphon.stores import postgres_pool
 from antiphon.stores.live import redis as redis_live
 from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment, run_antiphon
 from tests.support.paths import ROOT
+from tests.support.plugins import install_plugin
 from tests.support.server_process import run_server
 from tests.support.services import Postgres, Redis
 from tests.tools.tool_server.local_tool_server import run_tool_server
@@ -385,3 +386,24 @@ def test_servers_that_never_answer_do_not_block_the_checks(tmp_path: Path) -> No
         flags = ("--store", f"postgresql://127.0.0.1:{port}/x", "--engine", f"vllm://127.0.0.1:{port}")
         code, findings = run_doctor(tmp_path, *flags, "--live", f"redis://127.0.0.1:{port}", "--port", "0")
     assert (code, get_failed_checks(findings)) == (1, {"store", "engines", "live log"})
+
+
+def test_installed_plug_ins_are_listed_and_unusable_ones_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """None of them is imported: neither module exists."""
+    entries = {"engines": {"vllm": "gone:A", "parrot": "gone:B"}, "stores": {"ledger": "ledger_store:Ledger"}}
+    source = "from antiphon.stores.sqlite import SqliteStore\nclass Ledger(SqliteStore): pass\n"
+    install_plugin(monkeypatch, tmp_path / "one", "parrot-engine", entries, "")
+    install_plugin(monkeypatch, tmp_path / "two", "ledger-store", {"engines": {"parrot": "gone:B"}}, source)
+    code, findings = run_doctor(tmp_path, *FAKE, "--store", "ledger://somewhere")
+    installed, *unusable = findings["plug-ins"]
+    assert installed["level"] == "ok"
+    assert "stores ledger (parrot-engine 1.0)" in installed["text"]
+    assert [(line["level"], line["text"].partition(" of ")[0]) for line in unusable] == [
+        ("warning", "antiphon.engines 'parrot'"),
+        ("warning", "antiphon.engines 'parrot'"),
+        ("warning", "antiphon.engines 'vllm'"),
+    ]
+    assert "ledger://somewhere" in get_worst(findings, "store")["text"]
+    assert code == 0

@@ -37,7 +37,7 @@ LAYERS = [
     {"render", "parsers", "engines", "tools", "stores"},
     {"core"},
     {"protocol", "sandbox"},
-    {"config", "admission", "egress", "observe"},
+    {"config", "admission", "egress", "observe", "plugins"},
     {"child_limits", "ids", "errors", "limits", "http1", "http_server", "offload", "token_bucket"},
 ]
 

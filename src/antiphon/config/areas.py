@@ -391,6 +391,11 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
         " (see tool-servers).",
         "none",
     ] = ()
+    tool_plugin: Annotated[
+        tuple[Name, ...],
+        "Tool of another package, by the name of its entry point, which replaces the tool of its kind (see extending).",
+        "none",
+    ] = ()
     tool_timeout: Annotated[Seconds, "Seconds without output or progress after which a tool call fails."] = 60.0
     tool_list_timeout: Annotated[Seconds, "Seconds to connect to an MCP server and to list its tools."] = 30.0
     vector_store_timeout: Annotated[

@@ -6,7 +6,6 @@ The settings struct of an engine is filled from Config by name: `rate` of the fa
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, get_args, get_type_hints
 
 from antiphon.config import Config
@@ -17,6 +16,7 @@ from antiphon.engines.base import Engine, ProgressCallback
 from antiphon.engines.pool import EnginePool, MemberSpec
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import StartupError
+from antiphon.plugins import find_plugin, list_names
 
 _WEB_SCHEMES = frozenset({"http", "https"})  # URL schemes that do not name the kind of engine
 DEFAULT_REMOTE_SLOTS = 1024  # for a remote engine whose slots are neither reported nor configured
@@ -97,18 +97,17 @@ def _build_member_spec(config: Config, number: int, name: str, progress: Progres
 
 
 def _load_engine_class(kind: str) -> Any:
-    target = ENGINES.get(kind)
-    if target is None:
-        *others, last = sorted(ENGINES)
-        hint = " Use openai://HOST:PORT for any server with OpenAI's API." if kind in _WEB_SCHEMES else ""
-        raise StartupError(f"There is no engine {kind!r}; expected {', '.join(others)} or {last}.{hint}")
-    module, _, name = target.partition(":")
     try:
-        return getattr(import_module(module), name)
+        found = find_plugin("engines", kind, ENGINES, Engine)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("antiphon"):
             raise
         raise StartupError(f"The {kind} engine needs the package {error.name}, which is not installed here.")
+    if found is None:
+        *others, last = list_names("engines", ENGINES)
+        hint = " Use openai://HOST:PORT for any server with OpenAI's API." if kind in _WEB_SCHEMES else ""
+        raise StartupError(f"There is no engine {kind!r}; expected {', '.join(others)} or {last}.{hint}")
+    return found
 
 
 def _build_settings(engine: type, config: Config, spec: EngineSpec) -> Any:
