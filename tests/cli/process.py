@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "antiphon"]
@@ -24,10 +24,14 @@ def clean_environment(folder: Path) -> Environment:
 
 
 def run_antiphon(
-    folder: Path, *arguments: str, stdin: str = "", seconds: float = TIMEOUT_SECONDS
+    folder: Path,
+    *arguments: str,
+    stdin: str = "",
+    seconds: float = TIMEOUT_SECONDS,
+    program: Sequence[str] = COMMAND,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments],
+        [*program, *arguments],
         input=stdin,
         env=clean_environment(folder),
         cwd=folder,

@@ -38,7 +38,7 @@ LAYERS = [
     {"core"},
     {"protocol", "sandbox"},
     {"config", "admission", "egress", "observe", "plugins"},
-    {"child_limits", "ids", "errors", "limits", "http1", "http_server", "offload", "token_bucket"},
+    {"child_limits", "ids", "errors", "limits", "http1", "http_server", "offload", "operating_system", "token_bucket"},
 ]
 
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
@@ -566,7 +566,8 @@ def _project() -> dict[str, Any]:
 
 
 def _packages(lines: list[str]) -> set[str]:
-    return {re.split(r"[^\w-]", line)[0] for line in lines}
+    """Return the names of the packages, without our own: the extra `all` names the others by it."""
+    return {re.split(r"[^\w-]", line)[0] for line in lines} - {"antiphon"}
 
 
 _distributions = cache(packages_distributions)

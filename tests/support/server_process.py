@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -71,9 +71,13 @@ class ServerProcess:
 
 
 @contextlib.contextmanager
-def run_server(*flags: str, ready_seconds: float = 120.0) -> Iterator[ServerProcess]:
+def run_server(
+    *flags: str,
+    ready_seconds: float = 120.0,
+    program: Sequence[str] = (str(Path(sys.executable).with_name("antiphon")),),
+) -> Iterator[ServerProcess]:
     """Run `antiphon serve` with these flags and yield it once it is ready."""
-    command = [str(Path(sys.executable).with_name("antiphon")), "serve", "--port", "0", *_add_default_store(flags)]
+    command = [*program, "serve", "--port", "0", *_add_default_store(flags)]
     with tempfile.TemporaryFile() as output_file:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output_file, stderr=output_file)
         try:

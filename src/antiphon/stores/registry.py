@@ -4,6 +4,7 @@ An entry makes a store or live log selectable and subject to the contract tests.
 location in --store, the retention time of ended responses in seconds, and a clock.
 """
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -60,7 +61,7 @@ def load(reference: str) -> Any:
 def make_store(location: str, ttl: float, clock: Callable[[], float] = time.time) -> Store:
     """Create the store for a value of --store: memory, postgresql://…, a file, or the scheme of a plug-in."""
     name, target = parse_location(location)
-    kind = load(STORES[name]) if name in STORES else find_plugin("stores", name, {}, Store)
+    kind: Any = load(STORES[name]) if name in STORES else find_plugin("stores", name, {}, Store)
     store: Store = kind(target, ttl, clock)
     return store
 
@@ -87,7 +88,7 @@ def make_contents(location: str | None, store_location: str, store: Store) -> Co
     """Create the content store for a value of --files: a folder, `store`, s3://…, or None for --store's default."""
     if location is None:
         kind, target = parse_location(store_location)
-        location = f"{target}.files" if kind == "sqlite" else "store"
+        location = f"{target}.files" if kind == "sqlite" and hasattr(os, "pread") else "store"  # not on Windows
     contents: ContentStore
     match location.partition("://"):
         case ("store", "", _):
