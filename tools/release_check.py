@@ -83,7 +83,7 @@ def try_package(python: str, package: str) -> tuple[str, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([python, "-m", "venv", f"{folder}/env"], check=True, timeout=SECONDS)
         bin_folder = Path(folder) / "env" / "bin"
-        pip = [bin_folder / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-cache-dir"]
+        pip: list[str | Path] = [bin_folder / "python", "-m", "pip", "install", "-q", "--no-cache-dir"]
         subprocess.run([*pip, package], cwd=folder, check=True, timeout=SECONDS)
         installed = time.monotonic()
         ask_server(bin_folder, Path(folder))
@@ -97,7 +97,7 @@ def ask_server(bin_folder: Path, folder: Path) -> None:
     """Serve the fake engine in a folder, ask it one question, and stop the server."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ANTIPHON_"))}
     environment |= {f"XDG_{kind}_HOME": str(folder) for kind in ("CONFIG", "CACHE", "DATA")}
-    command = [bin_folder / "antiphon", "serve", "--engine", "fake", "--port", "0"]
+    command: list[str | Path] = [bin_folder / "antiphon", "serve", "--engine", "fake", "--port", "0"]
     log = folder / "log"
     with log.open("w") as output:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output)

@@ -72,8 +72,8 @@ def get_failed_checks(findings: Findings) -> set[str]:
 def test_a_valid_setup_prints_one_line_per_check(tmp_path: Path) -> None:
     ran = run_antiphon(tmp_path, "doctor", *FAKE, "--store", "memory")
     assert (ran.returncode, ran.stderr) == (0, "")
-    checks = ["configuration", "settings", "files", "extras", "port", "keys", "store", "live log", "engines", "model"]
-    assert [line[9:23].strip() for line in ran.stdout.splitlines()][:10] == checks
+    checks = ["configuration", "settings", "files", "extras", "plug-ins", "port", "keys", "store", "live log"]
+    assert [line[9:23].strip() for line in ran.stdout.splitlines()][:9] == checks
     assert "wrong" not in {line.split()[0] for line in ran.stdout.splitlines()}
 
 

@@ -53,8 +53,8 @@ def make_environment(folder: Path, wheel: Path) -> Path:
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True
     )
     (Path(own.stdout.strip()) / "shared.pth").write_text(sysconfig.get_path("purelib"), "utf-8")
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", "--no-compile"]
-    subprocess.run([*pip, "--ignore-installed", wheel], check=True, timeout=200)
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-compile"]
+    subprocess.run([*pip, "--no-deps", "--no-index", "--ignore-installed", wheel], check=True, timeout=200)
     return folder / "bin"
 
 

@@ -92,6 +92,12 @@ def _build_config(values: dict[str, Any]) -> Config:
     return config.with_settings(web_search_key=resolve_secret(key, "web_search_key is read"))
 
 
+def make_clean_environment(folder: Path) -> dict[str, str]:
+    """Return the environment for a server that depends on no settings and no files of this user."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    return {**inherited, **{f"XDG_{kind}_HOME": str(folder) for kind in ("CONFIG", "CACHE", "DATA")}}
+
+
 class _SourceValue(Struct, frozen=True, kw_only=True):
     name: str
     value: Any

@@ -36,6 +36,12 @@ def build_member_specs(config: Config, progress: ProgressCallback | None = None)
     ]
 
 
+def build_engine(config: Config, progress: ProgressCallback | None = None) -> Engine:
+    """Build the configured engine without the pool that servers put around it; several engines become a pool."""
+    specs = build_member_specs(config, progress)
+    return specs[0].build() if len(specs) == 1 else build_pool(config, progress)
+
+
 @contextmanager
 def name_engine_in_errors(config: Config, number: int) -> Iterator[None]:
     """Add to a StartupError which of several engines it is about, and where that engine is configured."""

@@ -13,7 +13,7 @@ from antiphon.service.access.usage import DAY_SECONDS, UsageMeter
 from antiphon.stores.base import UsageRow
 from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
-from tests.stores.rows import TTL, Clock
+from antiphon.testing.rows.response_rows import TTL, Clock
 
 pytestmark = pytest.mark.anyio
 

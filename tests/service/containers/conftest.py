@@ -17,7 +17,7 @@ from antiphon.stores.base import FileQuota
 from antiphon.stores.contents.folder import FolderContents
 from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
-from tests.stores.rows import Clock
+from antiphon.testing.rows.response_rows import Clock
 from tests.support.sandboxes import run_sandbox
 
 
