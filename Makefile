@@ -93,7 +93,7 @@ lock: ## pin the dependencies of pyproject.toml (UPGRADE=1: to their newest vers
 	@test -x build/lock/bin/uv || ($(PYTHON) -m venv build/lock && build/lock/bin/pip install -q uv==$(UV_VERSION))
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --group build --extra mcp -o requirements/run.lock
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --group dev --all-extras -c requirements/run.lock -o requirements/dev.lock
-	@build/lock/bin/uv $(COMPILE) pyproject.toml --all-extras -c requirements/dev.lock -o requirements/image.lock
+	@build/lock/bin/uv $(COMPILE) pyproject.toml --extra all -c requirements/dev.lock -o requirements/image.lock
 	@build/lock/bin/uv $(COMPILE) --group clients -o requirements/clients.lock
 	@build/lock/bin/uv $(COMPILE) --group litellm -o requirements/litellm.lock
 	@build/lock/bin/uv $(COMPILE) --group sandbox -o src/antiphon/sandbox/packages.lock
