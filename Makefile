@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang diffusers golden screenshots
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang diffusers golden screenshots release-check
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ golden: $(VENV)/.dev ## rewrite the expected results of recorded engines
 screenshots: $(VENV)/.dev ## pictures of all views of the page, light, dark and small, in build/screenshots
 	@$(BIN)/python -m tests.ui.screenshots build/screenshots
 
+release-check: $(VENV)/.dev ## build the packages twice, install the wheel in an empty environment, serve and ask (PYTHONS="python3.12 …", EXTRAS=all)
+	@$(BIN)/python -m tools.release_check $(PYTHONS) --extras "$(EXTRAS)"
+
 drills: $(VENV)/.dev ## fault injection: kills, stops, partitions, full disks (ARGS="--quick" takes minutes, ARGS=zombie runs one, ARGS=--planted checks that each finds its fault)
 	@$(BIN)/python -m drills $(ARGS)
 
@@ -90,7 +93,7 @@ lock: ## pin the dependencies of pyproject.toml (UPGRADE=1: to their newest vers
 	@test -x build/lock/bin/uv || ($(PYTHON) -m venv build/lock && build/lock/bin/pip install -q uv==$(UV_VERSION))
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --group build --extra mcp -o requirements/run.lock
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --group dev --all-extras -c requirements/run.lock -o requirements/dev.lock
-	@build/lock/bin/uv $(COMPILE) pyproject.toml --all-extras -c requirements/dev.lock -o requirements/image.lock
+	@build/lock/bin/uv $(COMPILE) pyproject.toml --extra all -c requirements/dev.lock -o requirements/image.lock
 	@build/lock/bin/uv $(COMPILE) --group clients -o requirements/clients.lock
 	@build/lock/bin/uv $(COMPILE) --group litellm -o requirements/litellm.lock
 	@build/lock/bin/uv $(COMPILE) --group sandbox -o src/antiphon/sandbox/packages.lock

@@ -21,7 +21,7 @@ from antiphon.config import Config
 from antiphon.config.settings import fields_by_name
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.engines.base import Engine
-from antiphon.engines.factory import build_pool
+from antiphon.engines.factory import build_engine, build_pool
 from antiphon.errors import StartupError
 from antiphon.observe import set_up_logging
 from antiphon.stores.live.base import LiveLog
@@ -32,7 +32,6 @@ from antiphon.wiring import build_app
 from drills.harness.journal import Journal
 from drills.harness.kill_points import CallHold, InstrumentedEngine, InstrumentedStorage, KillPoint, kill_self
 from drills.harness.loop_lag import LoopLagMonitor
-from tests.support.engines import build_engine
 
 
 class Setup(Struct, frozen=True, kw_only=True):

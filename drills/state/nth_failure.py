@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from antiphon.engines.factory import build_engine
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import Unavailable
 from antiphon.stores.registry import make_store
@@ -22,7 +23,6 @@ from drills.harness.in_process import LocalClient
 from drills.harness.kill_points import OPERATIONS
 from drills.harness.scenario import Scenario
 from drills.harness.server import build_config
-from tests.support.engines import build_engine
 
 LEASE = 0.3
 _SCENARIO_SECONDS = 60.0

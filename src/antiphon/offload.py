@@ -43,6 +43,10 @@ async def run_python(arguments: Sequence[str], stdin: bytes, max_bytes: int) -> 
     except asyncio.CancelledError:  # the loop has killed it
         OUTCOMES["killed"] += 1
         raise
+    except NotImplementedError:  # Windows, see new_event_loop
+        log.error("Untrusted documents cannot be read: the event loop of this system starts no child processes.")
+        OUTCOMES["failed"] += 1
+        return b""
     try:
         return await _communicate(process, stdin, max_bytes)
     finally:

@@ -7,8 +7,10 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from antiphon.config.sources import make_clean_environment
 
 COMMAND = [sys.executable, "-m", "antiphon"]
 TIMEOUT_SECONDS = 100.0
@@ -18,16 +20,18 @@ Environment = dict[str, str]
 
 def clean_environment(folder: Path) -> Environment:
     """Return an environment without the settings and the cache of the user who runs the tests."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ANTIPHON_")}
-    homes = {f"XDG_{kind}_HOME": str(folder) for kind in ("CONFIG", "CACHE", "DATA")}
-    return {**inherited, **homes, "TERM": "xterm", "COLUMNS": "100"}
+    return {**make_clean_environment(folder), "TERM": "xterm", "COLUMNS": "100"}
 
 
 def run_antiphon(
-    folder: Path, *arguments: str, stdin: str = "", seconds: float = TIMEOUT_SECONDS
+    folder: Path,
+    *arguments: str,
+    stdin: str = "",
+    seconds: float = TIMEOUT_SECONDS,
+    program: Sequence[str] = COMMAND,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments],
+        [*program, *arguments],
         input=stdin,
         env=clean_environment(folder),
         cwd=folder,

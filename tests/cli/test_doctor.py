@@ -1,7 +1,7 @@
 """`antiphon doctor` in real failure situations: its findings, its remedies and its exit code.
 
 Covers `cli/doctor/command.py`, `cli/doctor/engines.py`, `cli/doctor/environment.py`, `cli/doctor/findings.py`,
-`cli/doctor/settings.py`, `cli/doctor/storage.py` and `cli/doctor/vector_stores.py`.
+`cli/doctor/plugins.py`, `cli/doctor/settings.py`, `cli/doctor/storage.py` and `cli/doctor/vector_stores.py`.
 """
 
 import contextlib
@@ -31,6 +31,7 @@ from antiphon.stores import postgres_pool
 from antiphon.stores.live import redis as redis_live
 from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment, run_antiphon
 from tests.support.paths import ROOT
+from tests.support.plugins import install_plugin
 from tests.support.server_process import run_server
 from tests.support.services import Postgres, Redis, free_port
 from tests.tools.tool_server.local_tool_server import run_tool_server
@@ -71,8 +72,8 @@ def get_failed_checks(findings: Findings) -> set[str]:
 def test_a_valid_setup_prints_one_line_per_check(tmp_path: Path) -> None:
     ran = run_antiphon(tmp_path, "doctor", *FAKE, "--store", "memory")
     assert (ran.returncode, ran.stderr) == (0, "")
-    checks = ["configuration", "settings", "files", "extras", "port", "keys", "store", "live log", "engines", "model"]
-    assert [line[9:23].strip() for line in ran.stdout.splitlines()][:10] == checks
+    checks = ["configuration", "settings", "files", "extras", "plug-ins", "port", "keys", "store", "live log"]
+    assert [line[9:23].strip() for line in ran.stdout.splitlines()][:9] == checks
     assert "wrong" not in {line.split()[0] for line in ran.stdout.splitlines()}
 
 
@@ -361,7 +362,7 @@ def test_a_low_open_file_limit_is_a_warning(tmp_path: Path) -> None:
 
 def test_every_extra_of_the_project_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert EXTRA_PACKAGES.keys() == project["optional-dependencies"].keys()
+    assert EXTRA_PACKAGES.keys() == project["optional-dependencies"].keys() - {"all", "testing"}
     monkeypatch.setitem(EXTRA_PACKAGES, "web", "no_such_package")
     flags = (*FAKE, "--store", "memory")
     code, findings = run_doctor(tmp_path, *flags)
@@ -392,3 +393,24 @@ def test_an_engine_at_a_web_address_that_cannot_be_identified_fails(tmp_path: Pa
     assert code == 1
     [finding] = findings["engines"]
     assert "cannot be identified" in finding["text"]
+
+
+def test_installed_plug_ins_are_listed_and_unusable_ones_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """None of them is imported: neither module exists."""
+    entries = {"engines": {"vllm": "gone:A", "parrot": "gone:B"}, "stores": {"ledger": "ledger_store:Ledger"}}
+    source = "from antiphon.stores.sqlite import SqliteStore\nclass Ledger(SqliteStore): pass\n"
+    install_plugin(monkeypatch, tmp_path / "one", "parrot-engine", entries, "")
+    install_plugin(monkeypatch, tmp_path / "two", "ledger-store", {"engines": {"parrot": "gone:B"}}, source)
+    code, findings = run_doctor(tmp_path, *FAKE, "--store", "ledger://somewhere")
+    installed, *unusable = findings["plug-ins"]
+    assert installed["level"] == "ok"
+    assert "stores ledger (parrot-engine 1.0)" in installed["text"]
+    assert [(line["level"], line["text"].partition(" of ")[0]) for line in unusable] == [
+        ("warning", "antiphon.engines 'parrot'"),
+        ("warning", "antiphon.engines 'parrot'"),
+        ("warning", "antiphon.engines 'vllm'"),
+    ]
+    assert "ledger://somewhere" in get_worst(findings, "store")["text"]
+    assert code == 0

@@ -14,6 +14,7 @@ import pytest
 from antiphon.config import Config
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Text
 from antiphon.core.prompt import ChatPrompt, TextPrompt
+from antiphon.engines.factory import build_engine
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.protocol.schemas.grammars import has_lark
 from antiphon.wiring import build_app
@@ -21,7 +22,6 @@ from tests.api.app import ApiServer, parse_events, run_api
 from tests.engines.pool.test_http_engines import Upstream, open_app, post_response
 from tests.oracles.responses import accumulate, check_event, check_input_items, check_response
 from tests.support.asgi_client import JSON, call
-from tests.support.engines import build_engine
 from tests.support.media_files import encode_data_url, png
 from tests.support.paths import RECORDINGS
 

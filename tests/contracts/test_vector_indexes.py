@@ -23,9 +23,9 @@ from antiphon.stores.sql import vector_points
 from antiphon.stores.sql.store import Store
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.stores.vector_rows import AttributeValue, IndexResult
+from antiphon.testing.rows.response_rows import TENANT, TTL, Clock
+from antiphon.testing.rows.vector_rows import claim_one, create_vector_store, index_texts, make_chunks, make_new_file
 from tests.service.vector_stores.vectors import draw_clustered, draw_near
-from tests.stores.rows import TENANT, TTL, Clock
-from tests.stores.vector_rows import claim_one, create_vector_store, index_texts, make_chunks, make_new_file
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ import pytest
 from antiphon.observe import Metrics
 from antiphon.observe.multiprocess import SharedPages, WorkerMetrics
 from antiphon.observe.prometheus import MergeMode, Registry
+from antiphon.testing.rows.response_rows import Clock
 from tests.observe.test_metrics import parse_samples
-from tests.stores.rows import Clock
 
 
 class Worker:

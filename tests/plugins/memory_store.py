@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
-from tests.stores.rows import TTL, Clock
+from antiphon.testing.rows.response_rows import TTL, Clock
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Checks the tests against requirements.toml: a requirement that claims to work needs a test that ran and passed.
 
-A test names the requirements it shows with `@pytest.mark.shows("A.1", …)`. An unknown id stops the collection. The
-claims are checked after a full run only, since a selection proves nothing; with `--shown FILE` the shown ids are
-written to that file instead, and `tools/parallel_tests.py` checks them over all parts.
+A test names the requirements it shows with `@pytest.mark.shows("A.1", …)`, or with `shows` in a contract suite. An
+unknown id stops the collection. The claims are checked after a full run only, since a selection proves nothing; with
+`--shown FILE` the shown ids are written to that file instead, and `tools/parallel_tests.py` checks them over all parts.
 """
 
 import json
@@ -48,7 +48,8 @@ class Ledger:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
-            self.ids_by_test[item.nodeid] = {name for marker in item.iter_markers("shows") for name in marker.args}
+            marked = {name for marker in item.iter_markers("shows") for name in marker.args}
+            self.ids_by_test[item.nodeid] = marked.union(getattr(getattr(item, "function", None), "shown_rows", ()))
         unknown = [
             f"{node}: {name}" for node, ids in self.ids_by_test.items() for name in sorted(ids - self.rows.keys())
         ]

@@ -32,7 +32,7 @@ settings.load_profile(choose_profile())
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if marker := metafunc.definition.get_closest_marker("seeds"):
+    if (marker := metafunc.definition.get_closest_marker("seeds")) and "seed" in metafunc.fixturenames:
         count, first = marker.args[0], BASE + marker.kwargs.get("first", 0)
         metafunc.parametrize("seed", range(first, first + count))
 

@@ -17,7 +17,7 @@ from antiphon.service.persistence.store_maintenance import FileSweeper
 from antiphon.stores.base import FileQuota
 from antiphon.stores.contents.folder import FolderContents
 from antiphon.stores.sql.store import Store
-from tests.stores.rows import Clock
+from antiphon.testing.rows.response_rows import Clock
 
 pytestmark = pytest.mark.anyio
 TENANT = "tenant"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from antiphon.stores.base import Claim, NewResponse, OutputSubmission
-from tests.stores.rows import TTL
+from antiphon.testing.rows.response_rows import TTL
 
 
 class ReferenceRow(Struct):

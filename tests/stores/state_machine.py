@@ -13,8 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from antiphon.errors import UnknownConversation, UnknownPrevious
 from antiphon.stores.base import OwnershipLost, RetentionBounds
 from antiphon.stores.sql.store import Store
-from tests.stores.reference_store import ReferenceConversation, ReferenceRow, ReferenceStore, compute_expiry
-from tests.stores.rows import (
+from antiphon.testing.rows.response_rows import (
     Clock,
     make_claim,
     make_end,
@@ -23,6 +22,7 @@ from tests.stores.rows import (
     make_response,
     store_conversation,
 )
+from tests.stores.reference_store import ReferenceConversation, ReferenceRow, ReferenceStore, compute_expiry
 
 T = TypeVar("T")
 Query = Callable[[str], list[tuple[Any, ...]]]

@@ -8,7 +8,7 @@ import pytest
 from antiphon.stores import schema
 from antiphon.stores.schema import load_migrations
 from antiphon.stores.sqlite import SqliteStore
-from tests.stores.rows import TTL, Clock
+from antiphon.testing.rows.response_rows import TTL, Clock
 
 pytestmark = pytest.mark.anyio
 RESPONSE = """

@@ -14,9 +14,9 @@ from antiphon.stores import postgres_pool, postgres_vectors
 from antiphon.stores.postgres import PostgresStore
 from antiphon.stores.sql import vector_points
 from antiphon.stores.sql.operation import Operation
+from antiphon.testing.rows.response_rows import TENANT, TTL, Clock
+from antiphon.testing.rows.vector_rows import create_vector_store, index_texts
 from tests.service.vector_stores.vectors import draw_clustered
-from tests.stores.rows import TENANT, TTL, Clock
-from tests.stores.vector_rows import create_vector_store, index_texts
 from tests.support.services import Postgres
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("postgresql")]

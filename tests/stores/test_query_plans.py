@@ -16,8 +16,8 @@ from antiphon.stores.base import PageQuery, RetentionBounds, SummaryFilter, Usag
 from antiphon.stores.sql.store import Store
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.stores.vector_rows import VectorStoreUpdate
-from tests.stores.container_rows import make_container, make_container_file
-from tests.stores.rows import (
+from antiphon.testing.rows.container_rows import make_container, make_container_file
+from antiphon.testing.rows.response_rows import (
     TENANT,
     TTL,
     Clock,
@@ -31,8 +31,8 @@ from tests.stores.rows import (
     store_conversation,
     store_response,
 )
-from tests.stores.skill_rows import QUOTA, make_skill_version
-from tests.stores.vector_rows import EMBEDDER, attach_file, claim_one, create_vector_store, index_texts
+from antiphon.testing.rows.skill_rows import QUOTA, make_skill_version
+from antiphon.testing.rows.vector_rows import EMBEDDER, attach_file, claim_one, create_vector_store, index_texts
 
 pytestmark = pytest.mark.anyio
 

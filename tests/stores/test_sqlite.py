@@ -22,7 +22,7 @@ from antiphon.stores.schema import load_migrations
 from antiphon.stores.sql.operation import Operation, Statement
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.stores.sqlite_file import back_up
-from tests.stores.rows import (
+from antiphon.testing.rows.response_rows import (
     TENANT,
     TTL,
     Clock,

@@ -12,7 +12,14 @@ import pytest
 
 from antiphon.errors import Unavailable
 from antiphon.stores import sqlite, writer_thread
-from tests.stores.rows import TENANT, Clock, make_claim, make_inserting_end, make_response, store_response
+from antiphon.testing.rows.response_rows import (
+    TENANT,
+    Clock,
+    make_claim,
+    make_inserting_end,
+    make_response,
+    store_response,
+)
 from tests.stores.test_sqlite import open_store, wait_until
 
 pytestmark = pytest.mark.anyio

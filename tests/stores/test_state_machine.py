@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from antiphon.stores.registry import make_store
-from tests.contracts.store.conftest import TABLES
-from tests.stores.rows import TTL
+from antiphon.testing.rows.response_rows import TTL
+from tests.contracts.store.test_store import TABLES
 from tests.stores.state_machine import StoreMachine
 from tests.support.services import Postgres
 

@@ -6,7 +6,7 @@ from time import time
 
 from antiphon.stores.base import Claim
 from antiphon.stores.sqlite import SqliteStore
-from tests.stores.rows import TENANT, Clock, make_end, make_inserting_end, make_response
+from antiphon.testing.rows.response_rows import TENANT, Clock, make_end, make_inserting_end, make_response
 
 WRITERS = 8
 

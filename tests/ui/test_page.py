@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from antiphon.config import Config
+from antiphon.engines.factory import build_engine
 from antiphon.transport.middleware.app import App
 from antiphon.transport.operating.page import FOLDER, load_files
 from antiphon.wiring import build_app
 from tests.support.asgi_client import Header, call
-from tests.support.engines import build_engine
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.config.settings import fields_by_name
 from antiphon.core.prompt import ParserChoice
-from antiphon.engines.factory import build_pool
+from antiphon.engines.factory import build_engine, build_pool
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 from antiphon.engines.http.adapters.vllm import Vllm
 from antiphon.engines.http.base import HttpSettings
@@ -27,7 +27,6 @@ from antiphon.engines.registry import ENGINES
 from antiphon.errors import StartupError, Unavailable
 from antiphon.stores.registry import make_store
 from antiphon.wiring import build_app
-from tests.support.engines import build_engine
 
 SRC = Path(settings_package.__file__).parents[1]
 

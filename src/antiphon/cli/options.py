@@ -12,9 +12,11 @@ import click
 from click.core import ParameterSource
 from msgspec import inspect
 
+from antiphon.config.deprecations import DEPRECATIONS
 from antiphon.config.settings import LIMITS, Setting, settings
 from antiphon.config.sources import load
 
+_WRITTEN_KEY = "antiphon.written"  # key in the click context: the flags as they were written
 RELOAD_KEY = "antiphon.again"  # key in the click context: a function that reads the settings again
 FOOTER = "Options are also variables (--log-level: ANTIPHON_LOG_LEVEL) and keys of antiphon.toml (log_level)."
 MORE_OPTIONS = "These are the most used of {count} options; `{command} --help-all` shows all of them."
@@ -70,10 +72,14 @@ class SettingsCommand(click.Command):
                 ),
             ]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_WRITTEN_KEY] = {arg.partition("=")[0] for arg in args}
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         flags = {row.name: ctx.params.pop(row.name) for row in self.rows}
         values = {
-            name: value
+            _find_written_name(ctx, name): value
             for name, value in flags.items()
             if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
         }
@@ -84,7 +90,7 @@ class SettingsCommand(click.Command):
 
     def set_params(self, ctx: click.Context, values: dict[str, Any]) -> None:
         """Set the parameters of the command from the flags."""
-        ctx.params["config"] = load(values)
+        ctx.params["config"] = load(values, lambda sentence: click.echo(f"antiphon: {sentence}", err=True))
         ctx.meta[RELOAD_KEY] = partial(load, values)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -112,6 +118,12 @@ class SettingsCommand(click.Command):
         if setting_options:
             formatter.write_paragraph()
             formatter.write_text(FOOTER)
+
+
+def _find_written_name(ctx: click.Context, name: str) -> str:
+    """Return the alternative name of a setting if the command line has that one and it is deprecated."""
+    deprecated = [other for other in settings()[name].names if other in DEPRECATIONS]
+    return next((other for other in deprecated if f"--{other.replace('_', '-')}" in ctx.meta[_WRITTEN_KEY]), name)
 
 
 def settings_in_groups(*titles: str) -> list[Setting]:

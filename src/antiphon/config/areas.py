@@ -33,6 +33,7 @@ from antiphon.config.setting_types import (
 )
 from antiphon.config.tool_settings import McpServerSpec, index_by_label, index_tool_servers
 from antiphon.errors import StartupError
+from antiphon.operating_system import get_user_id
 
 
 def _base_folder(variable: str, fallback: str) -> Path:
@@ -41,7 +42,7 @@ def _base_folder(variable: str, fallback: str) -> Path:
     try:
         return (configured if configured.is_absolute() else Path.home() / fallback) / "antiphon"
     except RuntimeError:  # no home folder: a container with a numeric user id
-        return Path(tempfile.gettempdir()) / f"antiphon-{os.getuid()}"
+        return Path(tempfile.gettempdir()) / f"antiphon-{get_user_id()}"
 
 
 def cache_home() -> Path:
@@ -395,6 +396,11 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
         "python=URL, browser=URL, container=URL: MCP servers that run code_interpreter, web_search and the shell of"
         " containers instead of this server, several joined by commas; [[tool_servers]] in the file has more options"
         " (see tool-servers).",
+        "none",
+    ] = ()
+    tool_plugin: Annotated[
+        tuple[Name, ...],
+        "Tool of another package, by the name of its entry point, which replaces the tool of its kind (see extending).",
         "none",
     ] = ()
     tool_timeout: Annotated[Seconds, "Seconds without output or progress after which a tool call fails."] = 60.0

@@ -4,6 +4,7 @@ Unknown names and invalid values raise StartupError, with the source and the exp
 """
 
 import difflib
+import logging
 import math
 import os
 import re
@@ -17,11 +18,13 @@ import msgspec
 from msgspec import Struct, inspect
 
 from antiphon.config.areas import OTEL_VARIABLES, config_home
+from antiphon.config.deprecations import DEPRECATIONS
 from antiphon.config.settings import PREFIX, Config, Setting, settings
 from antiphon.config.toml_tables import TABLES, read_table, resolve_secret, to_path
 from antiphon.errors import StartupError
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 # Settings whose values are not repeated in error messages.
 _SECRET_SETTINGS = frozenset(
@@ -39,19 +42,26 @@ class SettingsSurvey(Struct, frozen=True, kw_only=True):
     config: Config | None  # None if there are problems
     origins: dict[str, str]  # by name: source of the effective value
     problems: list[str]  # one message for each
+    deprecations: list[str] = []  # likewise, for names that are still accepted
 
 
-def load(flags: Mapping[str, Any]) -> Config:
-    """Return the effective settings. `flags` holds the values of the command line, by name, as text."""
+def load(flags: Mapping[str, Any], warn: Callable[[str], object] = log.warning) -> Config:
+    """Return the effective settings. `flags` holds the values of the command line, by name, as text.
+
+    `warn` is called with a sentence about every deprecated name.
+    """
     found = survey(flags)
     if found.config is None:
         raise StartupError(found.problems[0])
+    for sentence in found.deprecations:
+        warn(sentence)
     return found.config
 
 
 def survey(flags: Mapping[str, Any]) -> SettingsSurvey:
     """Read the settings, and collect all problems instead of stopping at the first one."""
     problems: dict[str, None] = {}
+    names = {name: row.name for row in settings().values() for name in row.names}
 
     def attempt(step: Callable[[], T]) -> T | None:
         try:
@@ -62,7 +72,7 @@ def survey(flags: Mapping[str, Any]) -> SettingsSurvey:
 
     overrides = [*filter(None, map(attempt, _read_environment()))]
     overrides += [
-        _SourceValue(name=name, value=value, origin=settings()[name].flag, is_text=True)
+        _SourceValue(name=names[name], value=value, origin=f"--{name.replace('_', '-')}", is_text=True, written=name)
         for name, value in flags.items()
     ]
     config_values = [entry for entry in overrides if entry.name == "config"]
@@ -82,7 +92,9 @@ def survey(flags: Mapping[str, Any]) -> SettingsSurvey:
         tables.pop("engines", None)
     config = None if problems else attempt(lambda: _build_config({**values, **tables, "config": file}))
     origins = {name: entry.origin for name, entry in effective.items()}
-    return SettingsSurvey(config=config, origins=origins, problems=[*problems])
+    used = [entry for entry in (*from_file, *overrides) if entry.written in DEPRECATIONS]
+    deprecations = [DEPRECATIONS[entry.written].describe(entry.origin) for entry in used]
+    return SettingsSurvey(config=config, origins=origins, problems=[*problems], deprecations=deprecations)
 
 
 def _build_config(values: dict[str, Any]) -> Config:
@@ -92,11 +104,18 @@ def _build_config(values: dict[str, Any]) -> Config:
     return config.with_settings(web_search_key=resolve_secret(key, "web_search_key is read"))
 
 
+def make_clean_environment(folder: Path) -> dict[str, str]:
+    """Return the environment for a server that depends on no settings and no files of this user."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    return {**inherited, **{f"XDG_{kind}_HOME": str(folder) for kind in ("CONFIG", "CACHE", "DATA")}}
+
+
 class _SourceValue(Struct, frozen=True, kw_only=True):
     name: str
     value: Any
     origin: str  # for messages: "--port", "ANTIPHON_PORT", "port in antiphon.toml"
     is_text: bool  # to be parsed; TOML values are typed
+    written: str = ""  # the name that was used: that of the setting, or an alternative one
 
 
 def _read_environment() -> Iterator[Callable[[], _SourceValue]]:
@@ -114,7 +133,9 @@ def _from_variable(variable: str, value: str) -> _SourceValue:
     if variable not in variables:
         raise StartupError(f"{variable} is not a setting{_suggest(variable, variables)}")
     parts = [part.strip() for part in value.split(",")] if variables[variable].is_repeatable else value
-    return _SourceValue(name=variables[variable].name, value=parts, origin=variable, is_text=True)
+    name = variables[variable].name
+    written = variable.removeprefix(PREFIX).lower()
+    return _SourceValue(name=name, value=parts, origin=variable, is_text=True, written=written)
 
 
 @cache
@@ -152,7 +173,8 @@ def _from_key(key: str, value: Any, path: Path | None, seen: set[str]) -> _Sourc
         raise StartupError(f"{name} is set twice in {path}.")
     seen.add(name)
     is_single = settings()[name].is_repeatable and isinstance(value, str)
-    return _SourceValue(name=name, value=[value] if is_single else value, origin=f"{name} in {path}", is_text=False)
+    values = [value] if is_single else value
+    return _SourceValue(name=name, value=values, origin=f"{key} in {path}", is_text=False, written=key)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

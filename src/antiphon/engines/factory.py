@@ -6,7 +6,6 @@ The settings struct of an engine is filled from Config by name: `rate` of the fa
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, get_args, get_type_hints
 
 from antiphon.config import Config
@@ -18,6 +17,7 @@ from antiphon.engines.discovery import WEB_SCHEMES
 from antiphon.engines.pool import EnginePool, MemberSpec
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import StartupError
+from antiphon.plugins import find_plugin, list_names
 
 DEFAULT_REMOTE_SLOTS = 1024  # for a remote engine whose slots are neither reported nor configured
 
@@ -34,6 +34,12 @@ def build_member_specs(config: Config, progress: ProgressCallback | None = None)
         _build_member_spec(config, number, name, progress)
         for number, name in enumerate(_assign_names(config.inference.specs))
     ]
+
+
+def build_engine(config: Config, progress: ProgressCallback | None = None) -> Engine:
+    """Build the configured engine without the pool that servers put around it; several engines become a pool."""
+    specs = build_member_specs(config, progress)
+    return specs[0].build() if len(specs) == 1 else build_pool(config, progress)
 
 
 @contextmanager
@@ -97,18 +103,17 @@ def _build_member_spec(config: Config, number: int, name: str, progress: Progres
 
 
 def _load_engine_class(kind: str) -> Any:
-    target = ENGINES.get(kind)
-    if target is None:
-        *others, last = sorted(ENGINES)
-        hint = " Use openai://HOST:PORT for any server with OpenAI's API." if kind in WEB_SCHEMES else ""
-        raise StartupError(f"There is no engine {kind!r}; expected {', '.join(others)} or {last}.{hint}")
-    module, _, name = target.partition(":")
     try:
-        return getattr(import_module(module), name)
+        found = find_plugin("engines", kind, ENGINES, Engine)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("antiphon"):
             raise
         raise StartupError(f"The {kind} engine needs the package {error.name}, which is not installed here.")
+    if found is None:
+        *others, last = list_names("engines", ENGINES)
+        hint = " Use openai://HOST:PORT for any server with OpenAI's API." if kind in WEB_SCHEMES else ""
+        raise StartupError(f"There is no engine {kind!r}; expected {', '.join(others)} or {last}.{hint}")
+    return found
 
 
 def _build_settings(engine: type, config: Config, spec: EngineSpec) -> Any:

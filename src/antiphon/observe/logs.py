@@ -207,7 +207,7 @@ class AccessLog:
             if self._file_id is not None:
                 os.close(self._file)
                 self._file_id = None
-            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
             found = os.fstat(self._file)
             self._file_id = found.st_dev, found.st_ino
         return self._file

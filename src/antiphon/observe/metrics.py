@@ -1,8 +1,8 @@
 """The metrics of the server, recorded by domain events, of its process and of its stores, with names like vLLM's."""
 
+import mmap
 import os
 import platform
-import resource
 import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable
@@ -15,8 +15,9 @@ from antiphon.errors import Unavailable
 from antiphon.observe.multiprocess import SharedPages, WorkerMetrics
 from antiphon.observe.prometheus import Counter, GaugeReader, Histogram, Registry
 from antiphon.observe.spans import CURRENT_SPAN, ActiveSpan, Tracer
+from antiphon.operating_system import get_file_limits
 
-_PAGE_BYTES = resource.getpagesize()
+_PAGE_BYTES = mmap.PAGESIZE
 
 # Seconds. The first token of a small model takes about 10 ms, that of a large one under load up to a minute.
 WAIT_BOUNDS = (
@@ -147,7 +148,7 @@ def _add_process_metrics(registry: Registry) -> None:
     gauge("virtual_memory_bytes", "Virtual memory, in bytes.", lambda: _read_memory(0))
     gauge("start_time_seconds", "Start time of the process, as a Unix time.", lambda: started)
     gauge("open_fds", "Open file descriptors.", _count_open_files)
-    gauge("max_fds", "Maximum number of open file descriptors.", lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    gauge("max_fds", "Maximum number of open file descriptors.", _get_max_files)
 
 
 def read_resident_bytes() -> float | None:
@@ -167,6 +168,11 @@ def _count_open_files() -> float | None:
         return len(os.listdir("/proc/self/fd"))
     except FileNotFoundError:
         return None
+
+
+def _get_max_files() -> float | None:
+    limits = get_file_limits()
+    return None if limits is None else limits[0]
 
 
 class MeasuredProxy:

@@ -5,7 +5,7 @@ matching row applies, so special rows precede general ones; values are names in 
 parsers/calls/registry.py. Unknown models get the most common format: reasoning in <think>, calls as in Hermes.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from antiphon.core.prompt import ParserChoice
 from antiphon.errors import StartupError
-from antiphon.parsers.calls.registry import FORMATS
+from antiphon.parsers.calls.registry import find_format, list_formats
 from antiphon.parsers.reasoning import REASONING_FORMATS
 
 UNSUPPORTED: Final = "unread"  # a call format that has no parser here
@@ -234,8 +234,10 @@ def is_reasoning_model(model: str, choice: ParserChoice) -> bool:
 def get_configured_format(choice: ParserChoice) -> ModelOutputFormat:
     """Return the configured format, for engines that parse their output themselves: nothing is detected."""
     return ModelOutputFormat(
-        reasoning=_find_format("--reasoning-parser", choice.reasoning, REASONING_FORMATS, REASONING_ALIASES),
-        calls=_find_format("--tool-call-parser", choice.calls, FORMATS, CALL_ALIASES),
+        reasoning=_find_name(
+            "--reasoning-parser", choice.reasoning, REASONING_ALIASES, REASONING_FORMATS.get, lambda: REASONING_FORMATS
+        ),
+        calls=_find_name("--tool-call-parser", choice.calls, CALL_ALIASES, find_format, list_formats),
     )
 
 
@@ -264,15 +266,21 @@ def _detect_calls(family: ModelFamily | None, template: str) -> str:
     return _match_template(CALL_MARKERS, template) or (family.calls if family else None) or DEFAULT_CALLS
 
 
-def _find_format(flag: str, parser_name: str, formats: Collection[str], aliases: Mapping[str, str]) -> str | None:
-    """Return the format of a name that the operator configured; None for one that needs no parser here."""
+def _find_name(
+    flag: str,
+    parser_name: str,
+    aliases: Mapping[str, str],
+    find: Callable[[str], object | None],
+    list_names: Callable[[], Iterable[str]],
+) -> str | None:
+    """Return the name of the configured format, as `find` accepts it; None for one that needs no parser here."""
     name = parser_name.replace("-", "_").lower()
-    for candidate in (parser_name, name, aliases.get(name, "")):
-        if candidate in formats:
-            return candidate
     if name in HARMONY_ALIASES or name in (AUTO, NONE):
         return None
-    raise StartupError(f"{flag} {parser_name!r} is not known; there are auto, none, {', '.join(sorted(formats))}.")
+    for candidate in (parser_name, name, aliases.get(name)):
+        if candidate and find(candidate) is not None:
+            return candidate
+    raise StartupError(f"{flag} {parser_name!r} is not known; there are auto, none, {', '.join(sorted(list_names()))}.")
 
 
 def _match_template(rows: tuple[tuple[tuple[str, ...], str], ...], template: str) -> str | None:

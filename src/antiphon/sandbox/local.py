@@ -20,6 +20,7 @@ from msgspec import Struct
 from antiphon.config import Config
 from antiphon.config.areas import SandboxLevel
 from antiphon.errors import SandboxDisabled, SandboxUnavailable
+from antiphon.operating_system import get_user_id
 from antiphon.sandbox.base import SandboxStatus
 from antiphon.sandbox.client import CodeSandbox, read_status
 from antiphon.sandbox.connection import LOST, SandboxConnection
@@ -42,7 +43,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
 
 def make_sandbox_settings(config: Config) -> SandboxSettings:
     tools = config.tools
-    folder = tools.sandbox_folder or Path(tempfile.gettempdir()) / f"antiphon-sandbox-{os.geteuid()}"
+    folder = tools.sandbox_folder or Path(tempfile.gettempdir()) / f"antiphon-sandbox-{get_user_id()}"
     return SandboxSettings(
         folder=folder.absolute(), level=tools.sandbox, python=tools.sandbox_python or sys.executable,
         max_containers=tools.sandbox_max_containers,

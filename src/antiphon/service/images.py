@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from importlib import import_module
 
 from msgspec import Struct
 
@@ -19,6 +18,7 @@ from antiphon.egress import EgressClient
 from antiphon.errors import AntiphonError, BadRequest, EngineFailed, ModelNotFound, UnsupportedParameter
 from antiphon.image_services.base import ImageService, check_request
 from antiphon.image_services.registry import IMAGE_SERVICES
+from antiphon.plugins import load_reference
 from antiphon.service.access.charges import spend
 
 log = logging.getLogger(__name__)
@@ -137,6 +137,5 @@ def make_images(config: Config, egress: EgressClient) -> Images:
     """Create the image services. Raises StartupError."""
     services: list[ImageService] = []
     for spec in config.images.load_specs():
-        module, _, name = IMAGE_SERVICES[spec.kind].partition(":")
-        services.append(getattr(import_module(module), name)(spec, egress))
+        services.append(load_reference(IMAGE_SERVICES[spec.kind])(spec, egress))
     return Images(services, config.server.queue)

@@ -4,14 +4,15 @@ An entry makes a store or live log selectable and subject to the contract tests.
 location in --store, the retention time of ended responses in seconds, and a clock.
 """
 
+import os
 import re
 import time
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from antiphon.errors import StartupError
+from antiphon.plugins import find_plugin, list_names, load_reference
 from antiphon.stores.contents.base import ContentStore
 from antiphon.stores.live.base import LiveLog, SharedLimits
 from antiphon.stores.sql.store import Store
@@ -47,9 +48,8 @@ BY_SCHEME: dict[str, tuple[str, str]] = {
 
 def load(reference: str) -> Any:
     """Import the object named by "module:Class". Raises StartupError if its package is not installed."""
-    module, _, name = reference.partition(":")
     try:
-        return getattr(import_module(module), name)
+        return load_reference(reference)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
@@ -59,9 +59,10 @@ def load(reference: str) -> Any:
 
 
 def make_store(location: str, ttl: float, clock: Callable[[], float] = time.time) -> Store:
-    """Create the store for a value of --store: memory, postgresql://…, or a file."""
+    """Create the store for a value of --store: memory, postgresql://…, a file, or the scheme of a plug-in."""
     name, target = parse_location(location)
-    store: Store = load(STORES[name])(target, ttl, clock)
+    kind: Any = load(STORES[name]) if name in STORES else find_plugin("stores", name, {}, Store)
+    store: Store = kind(target, ttl, clock)
     return store
 
 
@@ -77,6 +78,8 @@ def parse_location(location: str) -> tuple[str, str]:
             return "sqlite", location[len("sqlite://") :]
         case "postgresql" | "postgres":
             return "postgresql", location
+        case other if other in list_names("stores", {}):
+            return other, location
         case other:
             raise StartupError(f"--store takes a file, postgresql://… or memory; {other}:// is not supported.")
 
@@ -85,7 +88,7 @@ def make_contents(location: str | None, store_location: str, store: Store) -> Co
     """Create the content store for a value of --files: a folder, `store`, s3://…, or None for --store's default."""
     if location is None:
         kind, target = parse_location(store_location)
-        location = f"{target}.files" if kind == "sqlite" else "store"
+        location = f"{target}.files" if kind == "sqlite" and hasattr(os, "pread") else "store"  # not on Windows
     contents: ContentStore
     match location.partition("://"):
         case ("store", "", _):

@@ -114,14 +114,16 @@ def _create_file(path: Path) -> None:
     for folder in reversed(missing):
         folder.mkdir(mode=0o700, exist_ok=True)
     if not path.exists():
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     elif path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
 
 
 def sync_folder(folder: Path) -> None:
     """Sync a folder, so that the names of new files in it survive a power failure like their content."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    if not hasattr(os, "O_DIRECTORY"):  # Windows: folders cannot be opened
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

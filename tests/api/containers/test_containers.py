@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from antiphon.stores.registry import make_store
+from antiphon.testing.rows.response_rows import Clock
 from tests.api.app import run_api
 from tests.api.containers.container_api import ContainerApi
-from tests.stores.rows import Clock
 from tests.support.asgi_client import call
 
 pytestmark = pytest.mark.anyio

@@ -19,9 +19,9 @@ from antiphon.service.access.api_keys import DEFAULT_TENANT
 from antiphon.service.operations import feed as module
 from antiphon.service.operations.feed import ActivityFeed, FeedReader
 from antiphon.stores.sql.store import Store
+from antiphon.testing.rows.response_rows import TENANT, Clock, begin_response, make_end, store_response
 from antiphon.wiring import ServerLifecycle
 from tests.api.app import Client, run_api
-from tests.stores.rows import TENANT, Clock, begin_response, make_end, store_response
 from tests.support.asgi_client import DEADLINE, call
 
 pytestmark = pytest.mark.anyio

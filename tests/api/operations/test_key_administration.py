@@ -19,9 +19,9 @@ from antiphon.config.rate_limits import QuotaSettings
 from antiphon.ids import new_id
 from antiphon.protocol.types.operations.keys import ApiKeyObject, CreatedApiKey, KeyList, UsageList
 from antiphon.stores.sqlite import SqliteStore
+from antiphon.testing.rows.response_rows import TTL
 from antiphon.wiring import ServerLifecycle
 from tests.api.app import ApiServer, run_api
-from tests.stores.rows import TTL
 from tests.support.asgi_client import JSON, AsgiResponse, Header, call
 
 pytestmark = pytest.mark.anyio

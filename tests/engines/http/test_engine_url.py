@@ -10,10 +10,9 @@ import pytest
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.engines.connection import TcpAddress, UnixAddress
-from antiphon.engines.factory import build_pool
+from antiphon.engines.factory import build_engine, build_pool
 from antiphon.engines.http.engine_url import parse_engine_url
 from antiphon.errors import StartupError
-from tests.support.engines import build_engine
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from antiphon.config import Config
 from antiphon.core.harmony import CALL, RETURN, load_vocabulary
 from antiphon.core.prompt import Chunk
+from antiphon.engines.factory import build_engine
 from antiphon.engines.fake.engine import FakeEngine, FakeSettings
 from antiphon.errors import StartupError
 from antiphon.transport.middleware.app import App
@@ -22,7 +23,6 @@ from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import open_app
 from tests.golden.harmony.cases import decode_tokens, encode_tokens
 from tests.support.asgi_client import JSON, AsgiResponse, call
-from tests.support.engines import build_engine
 from tests.support.local_servers import serve_tcp
 
 pytestmark = pytest.mark.anyio

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from antiphon.config import Config
 from antiphon.engines.base import Engine
+from antiphon.engines.factory import build_engine
 from antiphon.engines.http import health_monitor
 from antiphon.engines.http.base import HttpEngine
 from antiphon.errors import ModelNotFound, StartupError, Unavailable
@@ -19,7 +20,6 @@ from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import open_app, open_engine, post_response, run_generation
 from tests.engines.unix_server import json_response, read_request
 from tests.support.asgi_client import call
-from tests.support.engines import build_engine
 from tests.support.local_servers import Reader, Writer, reserve_port, serve_tcp
 from tests.support.paths import TLS
 

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from antiphon.config import Config
 from antiphon.core.prompt import ChatPrompt, Chunk, EngineExtras, JsonSchema, Segment, TextPrompt, TokenPrompt
+from antiphon.engines.factory import build_engine
 from antiphon.engines.fake.tokens import TEMPLATE, encode
 from antiphon.errors import ContextTooLong, StartupError
 from tests.engines.http.stubs.chat_stub import EngineStub, run_stub
 from tests.engines.http.stubs.dialects import DIALECTS
 from tests.engines.http.stubs.generation import make_request, open_app, open_engine, post_response, run_generation
 from tests.support.asgi_client import call
-from tests.support.engines import build_engine
 from tests.support.local_servers import serve_tcp
 
 pytestmark = pytest.mark.anyio

@@ -9,11 +9,11 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.config.engines import ModelSpec
+from antiphon.engines.factory import build_engine
 from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_app
 from tests.engines.unix_server import END, STREAM, json_response, sse_event
 from tests.support.asgi_client import JSON, AsgiResponse, call
-from tests.support.engines import build_engine
 from tests.support.local_servers import Reader, Writer, serve_tcp
 
 pytestmark = pytest.mark.anyio

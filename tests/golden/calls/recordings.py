@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted
 from antiphon.core.prompt import Json
-from antiphon.parsers.calls.base import Piece, TextPiece
 from antiphon.parsers.calls.registry import load_format
+from antiphon.testing.call_format_tests import ParsedPiece, collect_pieces
 
 FOLDER = Path(__file__).parent
 
@@ -30,19 +29,13 @@ class Source(Struct, kw_only=True, omit_defaults=True):
     note: str = ""  # changes to the recording, such as truncation
 
 
-class ExpectedPiece(Struct, kw_only=True, omit_defaults=True):
-    text: str | UnsetType = UNSET
-    call: str | UnsetType = UNSET
-    arguments: str | UnsetType = UNSET
-
-
 class Recording(Struct, kw_only=True, omit_defaults=True):
     name: str
     source: Source
     output: str
     broken: bool = False  # irreparable: its arguments are passed on unchanged and do not parse
     tools: dict[str, Json] = {}
-    expected: list[ExpectedPiece] = []
+    expected: list[ParsedPiece] = []
 
 
 def load_recordings(form: str) -> list[Recording]:
@@ -58,31 +51,7 @@ def build_schemas(recording: Recording) -> dict[str, Json]:
     }
 
 
-def parse_recording(form: str, recording: Recording, parts: Iterable[str]) -> list[ExpectedPiece]:
+def parse_recording(form: str, recording: Recording, parts: Iterable[str]) -> list[ParsedPiece]:
     reader = load_format(form)(build_schemas(recording))
     pieces = [piece for part in parts for piece in reader.feed(part)]
     return collect_pieces([*pieces, *reader.finish()])
-
-
-def collect_pieces(pieces: Iterable[Piece]) -> list[ExpectedPiece]:
-    """Join neighbouring text and the arguments of each call, and assert that every call ends exactly once."""
-    out: list[ExpectedPiece] = []
-    arguments: dict[int, list[str]] = {}  # of the open calls
-    calls: dict[int, ExpectedPiece] = {}
-    for piece in pieces:
-        match piece:
-            case TextPiece(text=text) if out and out[-1].text is not UNSET:
-                out[-1].text += text
-            case TextPiece(text=text):
-                out.append(ExpectedPiece(text=text))
-            case CallStarted(key=key, name=name):
-                assert key not in calls, f"the key {key} was used twice"
-                arguments[key] = []
-                calls[key] = ExpectedPiece(call=name)
-                out.append(calls[key])
-            case CallDelta(key=key, text=text):
-                arguments[key].append(text)
-            case CallDone(key=key):
-                calls[key].arguments = "".join(arguments.pop(key))
-    assert not arguments, "a call was not ended"
-    return out

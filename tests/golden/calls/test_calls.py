@@ -6,7 +6,8 @@ import pytest
 from msgspec import UNSET
 
 from antiphon.parsers.calls.registry import FORMATS
-from tests.golden.calls.recordings import FOLDER, ExpectedPiece, Recording, load_recordings, parse_recording
+from antiphon.testing.call_format_tests import ParsedPiece
+from tests.golden.calls.recordings import FOLDER, Recording, load_recordings, parse_recording
 
 SHOWS = {
     "apertus": ("D3.39",),
@@ -108,5 +109,5 @@ def test_every_file_belongs_to_a_registered_format() -> None:
     assert {path.stem for path in FOLDER.glob("*.json")} <= FORMATS.keys()
 
 
-def _select_calls(pieces: list[ExpectedPiece]) -> list[ExpectedPiece]:
+def _select_calls(pieces: list[ParsedPiece]) -> list[ParsedPiece]:
     return [each for each in pieces if each.call is not UNSET]

@@ -17,7 +17,7 @@ from antiphon.service.access.api_keys import ApiKeys, Principal, issue
 from antiphon.stores.base import ApiKey
 from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
-from tests.stores.rows import TTL, Clock
+from antiphon.testing.rows.response_rows import TTL, Clock
 
 pytestmark = pytest.mark.anyio
 

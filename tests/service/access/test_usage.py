@@ -11,7 +11,7 @@ from antiphon.service.access import usage
 from antiphon.service.access.usage import DAY_SECONDS, UsageMeter
 from antiphon.stores.base import UsageRow
 from antiphon.stores.sql.store import Store
-from tests.stores.rows import Clock
+from antiphon.testing.rows.response_rows import Clock
 
 pytestmark = pytest.mark.anyio
 

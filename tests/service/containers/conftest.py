@@ -16,7 +16,7 @@ from antiphon.service.files import Files
 from antiphon.stores.base import FileQuota
 from antiphon.stores.contents.folder import FolderContents
 from antiphon.stores.sql.store import Store
-from tests.stores.rows import Clock
+from antiphon.testing.rows.response_rows import Clock
 from tests.support.sandboxes import run_sandbox
 
 

@@ -24,8 +24,8 @@ from antiphon.service.files import Files
 from antiphon.service.skills.skills import Skills
 from antiphon.stores.base import FileQuota, PageQuery
 from antiphon.stores.sql.store import Store
+from antiphon.testing.rows.response_rows import TENANT, Clock
 from antiphon.tools.base import WrittenFile
-from tests.stores.rows import TENANT, Clock
 from tests.support.skill_zips import make_zip
 
 pytestmark = pytest.mark.anyio

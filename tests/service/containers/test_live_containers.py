@@ -25,8 +25,8 @@ from antiphon.service.containers.live_containers import LiveContainers
 from antiphon.service.containers.sweeper import ContainerSweeper
 from antiphon.service.files import Files
 from antiphon.stores.sql.store import Store
-from tests.stores.container_rows import make_container
-from tests.stores.rows import TENANT, Clock
+from antiphon.testing.rows.container_rows import make_container
+from antiphon.testing.rows.response_rows import TENANT, Clock
 from tests.support.sandboxes import run_sandbox
 
 pytestmark = pytest.mark.anyio

@@ -15,9 +15,9 @@ from antiphon.service.containers.code_runner import CodeRunner
 from antiphon.service.containers.live_containers import LiveContainers
 from antiphon.service.containers.network import ContainerNetwork, to_policy
 from antiphon.service.files import Files
+from antiphon.testing.rows.response_rows import TENANT
 from tests.egress.hosts import FakeResolver, make_egress_client, respond_with, run_host
 from tests.service.containers.test_code_runner import resolve
-from tests.stores.rows import TENANT
 from tests.support.sandboxes import run_sandbox
 
 pytestmark = pytest.mark.anyio

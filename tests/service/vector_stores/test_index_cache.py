@@ -16,9 +16,9 @@ from antiphon.service.vector_stores.index_cache import IndexCache, StoreIndex
 from antiphon.service.vector_stores.memory_index import MemoryIndex
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.stores.vector_rows import IndexResult
+from antiphon.testing.rows.response_rows import TENANT, TTL, Clock
+from antiphon.testing.rows.vector_rows import claim_one, create_vector_store, index_texts, make_chunks, make_new_file
 from tests.service.vector_stores.vectors import DIMENSIONS, embed_words
-from tests.stores.rows import TENANT, TTL, Clock
-from tests.stores.vector_rows import claim_one, create_vector_store, index_texts, make_chunks, make_new_file
 
 pytestmark = pytest.mark.anyio
 MANY = 10**9

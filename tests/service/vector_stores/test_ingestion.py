@@ -30,7 +30,7 @@ from antiphon.stores.contents.folder import FolderContents
 from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
 from antiphon.stores.vector_rows import NewVectorFile, VectorFileRow, VectorStoreRow
-from tests.stores.rows import Clock
+from antiphon.testing.rows.response_rows import Clock
 
 pytestmark = pytest.mark.anyio
 TENANT, STORE = "tenant", new_id("vs")

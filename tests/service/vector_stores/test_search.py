@@ -17,15 +17,15 @@ from antiphon.service.vector_stores import search as search_module
 from antiphon.service.vector_stores.search import VectorSearch
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.stores.vector_rows import AttributeValue, IndexResult, TextChunk
-from tests.service.vector_stores.vectors import DIMENSIONS, WordEmbedder, draw_clustered, draw_near, embed_words
-from tests.stores.rows import TENANT, TTL, Clock
-from tests.stores.vector_rows import (
+from antiphon.testing.rows.response_rows import TENANT, TTL, Clock
+from antiphon.testing.rows.vector_rows import (
     attach_file,
     claim_one,
     create_vector_store,
     index_texts,
     make_new_file,
 )
+from tests.service.vector_stores.vectors import DIMENSIONS, WordEmbedder, draw_clustered, draw_near, embed_words
 
 pytestmark = pytest.mark.anyio
 

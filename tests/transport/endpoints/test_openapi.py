@@ -16,6 +16,7 @@ import jsonschema_rs
 import pytest
 
 from antiphon.config import Config
+from antiphon.engines.factory import build_engine
 from antiphon.limits import Limits
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.transport.endpoints import openapi
@@ -26,7 +27,6 @@ from antiphon.wiring import build_app
 from tests.plugins.services import find_chromium
 from tests.protocol.decoding.recorded_requests import iter_create_requests
 from tests.support.asgi_client import call
-from tests.support.engines import build_engine
 from tests.transport.edge_process import run_server
 from tests.transport.minimal_app import MinimalApp
 

@@ -13,10 +13,10 @@ from antiphon.service.access.api_keys import issue
 from antiphon.stores.base import ApiKey
 from antiphon.stores.registry import make_store
 from antiphon.stores.sql.store import Store
+from antiphon.testing.rows.response_rows import TTL, Clock
 from antiphon.transport.middleware.auth import PAGE, PUBLIC
 from antiphon.wiring import ServerLifecycle
 from tests.api.app import ApiServer, run_api
-from tests.stores.rows import TTL, Clock
 from tests.support.asgi_client import JSON, AsgiResponse, Header, call
 from tests.transport.websocket.ws_client import fetch_rejection, open_websocket
 

@@ -6,7 +6,6 @@ when it could be sent: queueing caused by a slow server is part of its latency (
 """
 
 import asyncio
-import resource
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -14,25 +13,22 @@ from itertools import count
 from time import perf_counter, process_time
 from typing import Any
 
-import uvloop
-
 from antiphon.cli.bench.figures import Figures, Measurement
 from antiphon.cli.bench.plan import BenchPlan, LoadLevel
 from antiphon.cli.bench.table import render_progress, show_progress
 from antiphon.cli.bench.target import APIS, CHAT, PROBE_TOKENS, RESPONSES, ApiRefused, BenchApi, BenchTarget
 from antiphon.errors import AntiphonError
+from antiphon.operating_system import new_event_loop, raise_file_limit
 
 FAILURE_PAUSE_SECONDS = 0.1  # after a failure: limits the rate at which a failing server is retried
 
 
 def run_benchmark(plan: BenchPlan, api: str, servers: list[tuple[str, str | None]]) -> tuple[list[Figures], bool]:
     """Run the benchmark over an API or `auto`. Returns the figures, and whether it was interrupted."""
-    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # each connection needs a file descriptor, and there may be thousands
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    raise_file_limit()  # each connection needs a file descriptor, and there may be thousands
     session = BenchSession(plan, api, servers)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(session.run())
     except KeyboardInterrupt:
         return session.figures(), True

@@ -98,13 +98,14 @@ def _render(finding: Finding) -> str:
 
 def _load_checks() -> dict[str, Check]:
     """Return the checks, in the order of their lines. They import most of the server: other commands must not wait."""
-    from antiphon.cli.doctor import engines, environment, storage, vector_stores
+    from antiphon.cli.doctor import engines, environment, plugins, storage, vector_stores
     from antiphon.cli.doctor import settings as settings_checks
 
     return {
         "settings": settings_checks.check_consistency,
         "files": settings_checks.check_files,
         "extras": settings_checks.check_extras,
+        "plug-ins": plugins.check_plugins,
         "port": environment.check_port,
         "keys": settings_checks.check_keys,
         "store": storage.check_store,

@@ -4,8 +4,8 @@ The tools of these servers are listed, as by a request that names them.
 """
 
 import asyncio
+import math
 import os
-import resource
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
@@ -22,6 +22,7 @@ from antiphon.config import Config
 from antiphon.egress import EgressClient, EgressPolicy
 from antiphon.errors import AntiphonError, SandboxUnavailable, StartupError
 from antiphon.observe.logs import STDERR
+from antiphon.operating_system import get_file_limits
 from antiphon.protocol.types.tools import McpTool
 from antiphon.sandbox.factory import make_sandbox
 from antiphon.tools.mcp.client import McpClient
@@ -100,14 +101,17 @@ _FILES_PER_RESPONSE = 2  # the client's connection, and one to an engine
 
 def check_open_files(config: Config) -> Iterator[Finding]:
     """Check the limit of open files, which applies to each process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if (limits := get_file_limits()) is None:
+        yield ok("The system does not limit the number of open files.")
+        return
+    soft, hard = limits
     sockets = config.server.max_websocket_connections if config.server.websocket == "on" else 0
     needed = _BASE_FILES + sockets + _FILES_PER_RESPONSE * config.storage.max_active_sessions
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        yield ok(f"{soft if soft != resource.RLIM_INFINITY else 'An unlimited number of'} files may be open.")
+    if soft >= needed:
+        yield ok(f"{'An unlimited number of' if math.isinf(soft) else soft} files may be open.")
         return
     remedy = f"LimitNOFILE={needed} in its systemd unit, or the container's ulimits"
-    if hard == resource.RLIM_INFINITY or hard >= needed:
+    if hard >= needed:
         remedy = f"ulimit -n {needed}"
     yield warning(
         f"{soft} files may be open, but {needed} are needed with --max-active-sessions"

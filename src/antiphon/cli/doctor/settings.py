@@ -50,8 +50,9 @@ def check_sources(survey: SettingsSurvey) -> list[Finding]:
         return [wrong(problem, remedy) for problem in survey.problems]
     if not survey.origins:
         return [ok("No setting is set: all defaults apply.")]
+    deprecated = [warning(sentence) for sentence in survey.deprecations]
     names = [f"{name} ({origin})" if origin != name else name for name, origin in sorted(survey.origins.items())]
-    return [ok(f"{len(names)} set: {join_names(names, _MAX_SETTINGS)}.")]
+    return [ok(f"{len(names)} set: {join_names(names, _MAX_SETTINGS)}."), *deprecated]
 
 
 def check_consistency(config: Config) -> Iterator[Finding]:

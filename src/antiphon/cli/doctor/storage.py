@@ -35,9 +35,12 @@ async def check_store(config: Config) -> AsyncIterator[Finding]:
     elif kind == "sqlite":
         for finding in await asyncio.to_thread(lambda: [*_check_sqlite(location, config)]):
             yield finding
-    else:
+    elif kind == "postgresql":
         async for finding in _check_postgres(location, config):
             yield finding
+    else:
+        schema = await make_store(config.storage.store_location, config.storage.store_ttl).schema()
+        yield _assess_schema(redact_password(config.storage.store_location), schema)
 
 
 def _check_sqlite(location: str, config: Config) -> Iterator[Finding]:

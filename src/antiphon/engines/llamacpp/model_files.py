@@ -5,7 +5,6 @@ GGUF file itself, or the files from which it is converted. The file is accepted 
 in place atomically, however many processes fetch it at the same time.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -26,6 +25,11 @@ from antiphon.core.prompt import Sampling
 from antiphon.engines.base import ProgressCallback
 from antiphon.engines.llamacpp import bert_converter
 from antiphon.errors import StartupError
+
+try:
+    import fcntl
+except ImportError:  # Windows, where concurrent processes may fetch the same file twice
+    fcntl = None  # type: ignore[assignment]  # see _lock_folder
 
 BLOCK_BYTES = 1024 * 1024
 POLL_SECONDS = 0.2
@@ -147,7 +151,8 @@ def _lock_folder(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX)
             yield
     except OSError as error:
         raise StartupError(f"The folder for models, {folder}, cannot be used: {error.strerror}.") from None

@@ -9,7 +9,7 @@ repaired only where there is exactly one way to do so, and are returned as text 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from msgspec import Struct
 
@@ -73,6 +73,7 @@ class CallFrame(Struct, frozen=True, kw_only=True):
     unmarked: bool = False  # the complete answer may be calls of offered tools without any marker
     controls: tuple[str, ...] = ()  # the markers that are control tokens, which engines strip unless configured
     shape: CallShape | None = None  # how a grammar writes calls; None: no grammar
+    syntax: ClassVar[str] = ""  # the class that parses calls in the syntax of another package: "module:Class"
 
 
 class CallKeys(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from importlib import import_module
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -20,6 +19,7 @@ from antiphon.parsers.calls.base import (
 )
 from antiphon.parsers.calls.delimited_calls import DelimitedCalls
 from antiphon.parsers.calls.grammar import JSON_LIST
+from antiphon.plugins import find_plugin, list_names, load_reference
 
 F = TypeVar("F", bound=CallFrame)
 # The class that parses each syntax; it is imported on first use.
@@ -257,10 +257,21 @@ FORMATS: Final[dict[str, CallFrame]] = {
 
 
 @cache
+def find_format(name: str) -> CallFrame | None:
+    """Return the format of this name, of the table or of another package; None if there is none."""
+    frame: CallFrame | None = find_plugin("parsers", name, FORMATS, CallFrame)
+    return frame
+
+
+def list_formats() -> list[str]:
+    return list_names("parsers", FORMATS)
+
+
+@cache
 def load_format(name: str) -> Callable[[Mapping[str, Json]], DelimitedCalls]:
     """Return what creates the parser of a format from the offered tools' schemas, imported on first use."""
-    if name not in FORMATS:
-        raise StartupError(f"Unknown tool-call format {name!r}; available formats: {', '.join(sorted(FORMATS))}.")
-    frame = FORMATS[name]
-    module, _, attribute = _SYNTAXES[type(frame)].partition(":")
-    return partial(getattr(import_module(module), attribute), frame)
+    if (frame := find_format(name)) is None:
+        raise StartupError(f"Unknown tool-call format {name!r}; available formats: {', '.join(list_formats())}.")
+    if not (syntax := frame.syntax or _SYNTAXES.get(type(frame))):
+        raise StartupError(f"The tool-call format {name!r} has no `syntax`, the class that parses it.")
+    return partial(load_reference(syntax), frame)

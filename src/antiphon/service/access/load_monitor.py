@@ -9,9 +9,8 @@ A load of 1 means that no new work is accepted. A stage is entered immediately a
 """
 
 import asyncio
-import ctypes
 import logging
-import os
+import shutil
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -20,6 +19,7 @@ from pathlib import Path
 from antiphon.config.rate_limits import SheddingSettings as Bounds
 from antiphon.errors import Unavailable
 from antiphon.observe.metrics import read_resident_bytes
+from antiphon.operating_system import find_libc_function
 
 log = logging.getLogger(__name__)
 
@@ -157,14 +157,12 @@ def find_store_folder(address: str) -> Path | None:
 
 def _free_bytes(folder: Path) -> int | None:
     try:
-        stats = os.statvfs(folder)
+        return shutil.disk_usage(folder).free
     except OSError:  # the folder does not exist; the store reports that itself
         return None
-    return stats.f_bavail * stats.f_frsize
 
 
 def _trim_memory() -> None:
     """Return freed memory to the system: otherwise the allocator retains it, and memory never appears free again."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
-    if trim is not None:
+    if (trim := find_libc_function("malloc_trim")) is not None:  # glibc only
         trim(0)

@@ -20,7 +20,7 @@ from antiphon.core.prompt import ChatPrompt, Constraint, Grammar, Json, JsonSche
 from antiphon.parsers.base import ParserOptions
 from antiphon.parsers.calls.base import CallShape, GrammarRequest, ReasoningPrefix
 from antiphon.parsers.calls.grammar import JSON_LIST, MAX_CALLS, write_grammar
-from antiphon.parsers.calls.registry import FORMATS
+from antiphon.parsers.calls.registry import find_format
 from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.parsers.raw import RawParser
 from antiphon.parsers.reasoning import REASONING_FORMATS
@@ -106,7 +106,8 @@ class OutputConstraints:
         No grammar can close the reasoning of some models. Free text with calls has none if the marker is a control
         token, which text rules cannot match.
         """
-        thinking, own = self._make_thinking(opened), FORMATS.get(self._output_format.calls or "")
+        calls = self._output_format.calls
+        thinking, own = self._make_thinking(opened), find_format(calls) if calls else None
         if not self._lark or (opened and thinking is None):
             return None
         if tools and own is not None and shape is None:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from antiphon.core.prompt import ChatPrompt, ChatTemplate, Prompt, TextPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import ParserOptions
-from antiphon.parsers.calls.registry import FORMATS
+from antiphon.parsers.calls.registry import find_format
 from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.parsers.raw import RawParser
 from antiphon.parsers.reasoning import REASONING_FORMATS, close_reasoning, opens_reasoning
@@ -115,4 +115,5 @@ def add_effort_support(capabilities: Capabilities) -> Capabilities:
 
 def _list_visible_tokens(parser_options: ParserOptions) -> tuple[str, ...]:
     controls = REASONING_FORMATS[parser_options.reasoning].control_tokens if parser_options.reasoning else ()
-    return controls + (FORMATS[parser_options.calls].controls if parser_options.calls else ())
+    frame = find_format(parser_options.calls) if parser_options.calls else None
+    return controls if frame is None else controls + frame.controls

@@ -1,16 +1,15 @@
 """The tools that the server can run for models: built-in tools, MCP servers, approvals and awaited outputs."""
 
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.code_approvals import CODE_KINDS, CODE_LABELS
 from antiphon.core.skills import OfferedSkill
-from antiphon.errors import InvalidValue, UnsupportedParameter
+from antiphon.errors import InvalidValue, StartupError, UnsupportedParameter
+from antiphon.plugins import find_plugin, list_plugins, load_reference
 from antiphon.protocol.types.items import AdditionalTools, InputItem, ToolSearchOutput
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.shared_list import derive
@@ -205,12 +204,28 @@ def _hide_data(skill: ContainerSkill) -> ContainerSkill:
 
 
 def built_in_tools(services: ToolServices) -> list[BuiltInTool]:
-    """Return the built-in tools. A tool server that is configured replaces the tool of this server."""
+    """Return the built-in tools. A plug-in or tool server that is configured replaces the tool of this server."""
     served = services.config.tools.tool_server_specs
     paths = {kind: path for kind, (name, path) in SERVED_TOOLS.items() if name in served}
-    return [_load(path)(services) for path in {**TOOLS, **paths}.values()]
+    plugins = _load_plugins(services.config.tools.tool_plugin)
+    if both := paths.keys() & plugins:
+        raise StartupError(f"Both --tool-server and --tool-plugin run {min(both)}: remove one of them.")
+    chosen = {**TOOLS, **paths}
+    return [(plugins.get(kind) or load_reference(chosen[kind]))(services) for kind in TOOLS]
 
 
-def _load(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+def _load_plugins(names: Sequence[str]) -> dict[str, Callable[[ToolServices], BuiltInTool]]:
+    """Return the tools of other packages that the operator has chosen, by the kind of tool that they replace."""
+    found: dict[str, Callable[[ToolServices], BuiltInTool]] = {}
+    for name in names:
+        tool = find_plugin("tools", name, {})
+        if tool is None:
+            offered = ", ".join(plugin for plugin, _ in list_plugins("tools")) or "none"
+            raise StartupError(f"--tool-plugin names {name!r}, which no package has; installed plug-ins: {offered}.")
+        kind = getattr(tool, "kind", None)
+        if kind not in TOOLS or kind in found:
+            unknown = f"its kind is {kind!r}, not one of {', '.join(TOOLS)}"
+            problem = f"another plug-in has the kind {kind}" if kind in found else unknown
+            raise StartupError(f"--tool-plugin {name}: {problem}.")
+        found[kind] = tool
+    return found

@@ -28,6 +28,8 @@ class FolderContents:
         self._folder = folder
 
     async def open(self) -> None:
+        if not hasattr(os, "pread"):
+            raise StartupError("Files cannot be kept in a folder on this system: set --files store.")
         try:
             await asyncio.to_thread(self._make_folder)
         except OSError as error:
@@ -36,7 +38,7 @@ class FolderContents:
     async def write(self, key: str, pieces: AsyncIterator[bytes]) -> None:
         temporary = self._folder / _INCOMING / key
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:
                 await _write_pieces(descriptor, pieces)
                 await _run_to_end(self._commit, descriptor, temporary, self._path(key))
@@ -48,7 +50,7 @@ class FolderContents:
 
     async def read(self, key: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
         try:
-            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self._path(key), os.O_RDONLY)
         except OSError as error:
             raise _unreadable_error(error.strerror) from None
         try:

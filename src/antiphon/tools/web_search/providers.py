@@ -17,6 +17,7 @@ from msgspec import Struct
 from antiphon.config.tool_settings import WebSearchSettings
 from antiphon.egress import EgressClient, FetchLimits, RequestHeaders
 from antiphon.errors import FetchFailed, StartupError, UrlRefused
+from antiphon.plugins import find_plugin, list_names
 from antiphon.protocol.types.items import WebSearchResult
 
 log = logging.getLogger(__name__)
@@ -200,7 +201,9 @@ def make_provider(settings: WebSearchSettings, egress: EgressClient) -> SearchPr
     assert settings.url is not None
     scheme, colon, address = settings.url.partition("://")
     name, _, kind = scheme.partition("+")
-    if not colon or name not in PROVIDERS or kind not in ("", "http", "https"):
-        expected = " or ".join(f"{prefix}+https://…" for prefix in PROVIDERS)
+    make = find_plugin("search", name, PROVIDERS) if colon and kind in ("", "http", "https") else None
+    if make is None:
+        expected = " or ".join(f"{prefix}+https://…" for prefix in list_names("search", PROVIDERS))
         raise StartupError(f"{_FLAG} is invalid; expected {expected}.")
-    return PROVIDERS[name](settings, f"{kind or 'https'}://{address}", egress)
+    provider: SearchProvider = make(settings, f"{kind or 'https'}://{address}", egress)
+    return provider

@@ -58,7 +58,8 @@ def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, Address]]
 def _bind(family: socket.AddressFamily, address: Address, shared: bool) -> socket.socket:
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # on Windows SO_REUSEADDR would share the port with any other server
+        one.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # accepted connections inherit it
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _NOTSENT_LOWAT_BYTES)
         if shared:

@@ -8,7 +8,6 @@ A second SIGINT skips the wait.
 """
 
 import asyncio
-import ctypes
 import gc
 import ipaddress
 import logging
@@ -18,12 +17,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-import uvloop
+from functools import partial
 
 from antiphon.config import Config
 from antiphon.http_server.server import HttpServer
 from antiphon.http_server.settings import ConnectionLimits, HttpServerSettings
+from antiphon.operating_system import find_libc_function, new_event_loop
 from antiphon.transport.http.error_responses import render_refusal
 from antiphon.transport.middleware.app import App
 from antiphon.transport.process.listening_sockets import bind_sockets, format_address, make_listen_error
@@ -46,7 +45,7 @@ def serve(app: App, config: Config, announce: Announce, sockets: list[socket.soc
     try:
         if not all(ipaddress.ip_address(one.getsockname()[0]).is_loopback for one in sockets):
             app.authenticator.require_keys(config.server.host)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_run(ApplicationServer(app, config, announce), app, sockets))
     finally:
         for one in sockets:
@@ -150,14 +149,25 @@ def _handle_signals(stop: Callable[[int], None], reload: Callable[[], None]) -> 
         yield
         return
     loop = asyncio.get_running_loop()
-    for one in _SIGNALS:
-        loop.add_signal_handler(one, stop, one)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    callbacks: dict[int, Callable[[], None]] = {number: partial(stop, number) for number in _SIGNALS}
+    if hasattr(signal, "SIGHUP"):
+        callbacks[signal.SIGHUP] = reload
+    removals = [_handle_signal(loop, number, callback) for number, callback in callbacks.items()]
     try:
         yield
     finally:
-        for one in (*_SIGNALS, signal.SIGHUP):
-            loop.remove_signal_handler(one)
+        for remove in removals:
+            remove()
+
+
+def _handle_signal(loop: asyncio.AbstractEventLoop, number: int, callback: Callable[[], None]) -> Callable[[], object]:
+    """Call a function in the event loop for each signal of this number. Returns the function that ends it."""
+    try:
+        loop.add_signal_handler(number, callback)
+    except NotImplementedError:  # Windows
+        previous = signal.signal(number, lambda *_: loop.call_soon_threadsafe(callback))
+        return partial(signal.signal, number, previous)
+    return partial(loop.remove_signal_handler, number)
 
 
 _MALLOC_PARAMETERS = (  # malloc.h
@@ -173,7 +183,6 @@ def return_large_blocks() -> None:
     It concerns glibc only, whose malloc by default retains more memory with every large body that it has seen, for each
     thread separately.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
+    if (mallopt := find_libc_function("mallopt")) is not None:
         for parameter, value in _MALLOC_PARAMETERS:
             mallopt(parameter, value)

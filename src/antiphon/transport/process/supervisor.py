@@ -43,7 +43,8 @@ from antiphon.transport.process.server import Terminal
 
 _log = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # forwarded by the parent
+# Forwarded by the parent. Windows lacks the last one, and cannot run several workers.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 
 FIRST_PAUSE = 0.2
 MAX_PAUSE = 10.0
@@ -205,7 +206,9 @@ RunWorker = Callable[[WorkerContext], None]
 
 
 def check_config(config: Config) -> None:
-    """Raise StartupError if the settings do not allow several workers."""
+    """Raise StartupError if the settings or the system do not allow several workers."""
+    if not hasattr(os, "fork"):
+        raise StartupError("This system cannot run several workers: leave --workers at 1.")
     if parse_location(config.storage.store_location)[0] == "memory":
         raise StartupError("Several workers need a store that they share: a file or postgresql://…, see --store.")
     if any(spec.kind == _EMBEDDED for spec in config.inference.specs):

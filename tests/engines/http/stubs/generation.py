@@ -11,11 +11,11 @@ from msgspec import Struct
 from antiphon.config import Config
 from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Sampling
 from antiphon.engines.base import Engine, PushStream
+from antiphon.engines.factory import build_engine
 from antiphon.errors import AntiphonError
 from antiphon.transport.middleware.app import App
 from antiphon.wiring import build_app
 from tests.support.asgi_client import JSON, AsgiResponse, call
-from tests.support.engines import build_engine
 
 
 class GenerationResult(Struct):

@@ -1,0 +1,1 @@
+"""Builders of rows for tests of stores."""

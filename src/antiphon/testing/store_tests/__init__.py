@@ -1,0 +1,1 @@
+"""Contract of stores: the tests of `StoreContract`, by subject."""

@@ -1,0 +1,75 @@
+"""Contract suite of stores: large values are read as they were written, by every operation that writes them."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from antiphon.stores.base import ItemRow
+from antiphon.stores.sql.operation import LARGE_BYTES
+from antiphon.stores.sql.store import Store
+from antiphon.testing.rows.response_rows import (
+    TENANT,
+    Clock,
+    make_claim,
+    make_end,
+    make_inserting_end,
+    make_item,
+    make_key,
+    make_response,
+    store_conversation,
+    store_response,
+)
+
+TEXT = "text" * LARGE_BYTES
+
+
+async def test_a_large_request_is_readable_while_it_runs_and_after_its_end(store: Store, clock: Clock) -> None:
+    new = make_response(clock, text=TEXT)
+    await store.begin(TENANT, new, make_claim(clock))
+    begun = await store.get(TENANT, new.id)
+    assert begun is not None
+    assert (begun.request, begun.response, begun.packed_log) == (new.request, new.response, None)
+    ended = make_end(clock, new, text=TEXT)
+    await store.finish(TENANT, ended)
+    row = await store.get(TENANT, new.id)
+    assert row is not None
+    assert (row.request, row.response, row.packed_log) == (new.request, ended.response, ended.packed_log)
+
+
+async def test_large_and_small_responses_are_written_concurrently_at_their_end(store: Store, clock: Clock) -> None:
+    news = [make_response(clock, text=text) for text in ("small", TEXT, "little", TEXT[1:])]
+    await asyncio.gather(*[store.finish(TENANT, make_inserting_end(clock, new)) for new in news])
+    rows = [await store.get(TENANT, new.id) for new in news]
+    assert [row and row.request for row in rows] == [new.request for new in news]
+    assert [row and row.packed_log for row in rows] == [b"tape"] * 4
+
+
+async def test_a_second_write_does_not_change_a_large_response(store: Store, clock: Clock) -> None:
+    first = make_response(clock, text=TEXT, previous=await store_response(store, clock))
+    for new in (first, replace(first, request=first.request[::-1])):
+        await store.begin(TENANT, new, make_claim(clock), make_key(clock))
+    row = await store.get(TENANT, first.id)
+    assert row is not None
+    assert row.request == first.request
+
+
+@pytest.mark.parametrize("background", [True, False])
+async def test_a_large_response_is_read_with_all_its_fields(store: Store, clock: Clock, background: bool) -> None:
+    new = replace(make_response(clock, text=TEXT, background=background, rank=2), charged_key="key_1")
+    await store.begin(TENANT, new, make_claim(clock), max_background=10)
+    row = await store.get(TENANT, new.id)
+    assert row is not None
+    assert (row.request, row.response, row.charged_key) == (new.request, new.response, "key_1")
+
+
+async def test_large_items_retain_their_order_when_added_again(store: Store, clock: Clock) -> None:
+    items = [make_item("small"), make_item(TEXT), make_item("little")]
+    conversation = await store_conversation(store, clock, *items)
+    assert await store.add_items(TENANT, conversation, [ItemRow(items[1].id, b"another")], 100)  # exists already
+    assert await store.all_items(TENANT, conversation) == [one.item for one in items]
+    await store.delete_item(TENANT, conversation, items[1].id)
+    again = ItemRow(items[1].id, TEXT[1:].encode())
+    assert await store.add_items(TENANT, conversation, [again], 100)
+    assert await store.all_items(TENANT, conversation) == [items[0].item, items[2].item, again.item]
+    assert await store.item(TENANT, conversation, again.id) == again.item
