@@ -29,8 +29,8 @@ from antiphon.core.prompt import (
     TokenPrompt,
 )
 from antiphon.engines.base import Engine, PushStream, Task
+from antiphon.engines.embedded.model_files import DEFAULT_MODEL, fetch_model
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL, fetch_model
 from antiphon.engines.registry import ENGINES
 from antiphon.errors import EngineFailed, UnsupportedParameter
 from antiphon.render.harmony.renderer import render_harmony

@@ -72,6 +72,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"factory"},
         {"http"},
         {"llamacpp"},
+        {"embedded"},
         {"fake", "pool", "client"},
         {"base", "connection", "gguf", "registry", "turn_scheduler"},
     ],

@@ -21,8 +21,8 @@ from antiphon.core.prompt import (
 )
 from antiphon.engines.client import EngineClient
 from antiphon.engines.connection import UnixAddress
+from antiphon.engines.embedded.process import ChildProcess
 from antiphon.engines.llamacpp.engine import LlamaCpp
-from antiphon.engines.llamacpp.process import ChildProcess
 
 POLL_SECONDS = 0.004
 DEADLINE = 30.0

@@ -11,9 +11,9 @@ from antiphon.cli.terminal import join_names
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.engines.base import Engine
+from antiphon.engines.embedded.model_files import KnownModel, ModelSource, check_model_file, parse_sources
 from antiphon.engines.factory import build_member_specs
 from antiphon.engines.gguf import read_header
-from antiphon.engines.llamacpp.model_files import KnownModel, ModelSource, check_model_file, parse_sources
 from antiphon.engines.pool import MemberSpec
 from antiphon.errors import AntiphonError, StartupError
 

@@ -12,11 +12,11 @@ from antiphon.cli.doctor.findings import Finding, ok, shorten, warning
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.engines.base import Engine, Task
+from antiphon.engines.embedded.embedding import pooling_type
+from antiphon.engines.embedded.model_files import EMBEDDING_MODEL, KnownModel, list_fetched, parse_sources
 from antiphon.engines.factory import build_member_specs
 from antiphon.engines.gguf import read_header
-from antiphon.engines.llamacpp.embedding import pooling_type
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.llamacpp.model_files import EMBEDDING_MODEL, KnownModel, list_fetched, parse_sources
 from antiphon.errors import AntiphonError, StartupError
 
 _OPEN_SECONDS, _MEASURE_SECONDS = 8.0, 6.0  # together less than a check may take
