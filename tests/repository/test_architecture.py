@@ -71,6 +71,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     "engines": [
         {"factory"},
         {"http"},
+        {"openvino"},
         {"llamacpp"},
         {"embedded"},
         {"fake", "pool", "client"},
@@ -215,10 +216,13 @@ CATCH_ALL = {
 HTTP_CLIENTS = {"httpx", "httpx2", "requests", "aiohttp", "urllib3", "urllib.request", "http.client"}
 MAY_CONNECT = {"egress", "engines", "cli"}
 
-# The HTTP server serves any ASGI application: it imports nothing else of this package, and only the process that starts
-# it imports it.
+# The HTTP server serves any ASGI application: it imports nothing else of this package, and only processes that start it
+# import it.
 SERVER_PACKAGES = {"httptools", "msgspec", "uvicorn", "websockets"}
-SERVER_USERS = {"transport/process/server.py"}
+SERVER_USERS = {
+    "transport/process/server.py",
+    *(f"engines/openvino/{name}.py" for name in ("child", "loader", "server")),
+}
 
 # Import names that several distributions share; the first match determines the distribution.
 SHARED_NAMESPACES = {

@@ -23,7 +23,7 @@ _OPEN_SECONDS, _MEASURE_SECONDS = 8.0, 6.0  # together less than a check may tak
 _ENOUGH_SECONDS = 0.5  # a request that takes as long shows the rate
 _SAMPLE = "The filter of the machine is cleaned once a month with cold water, and then left to dry. " * 5
 _MEGABYTE_TOKENS = 500_000  # of English text, in chunks that overlap by half
-_EMBEDDED = "llamacpp"
+_EMBEDDED = ("llamacpp", "openvino")
 
 
 async def check_vector_models(config: Config) -> AsyncIterator[Finding]:
@@ -52,7 +52,7 @@ async def check_vector_models(config: Config) -> AsyncIterator[Finding]:
 
 def _build_engines(config: Config) -> Iterator[Engine]:
     for spec, member in zip(config.inference.specs, build_member_specs(config), strict=True):
-        if spec.kind != _EMBEDDED:
+        if spec.kind not in _EMBEDDED:
             yield member.build()
         elif models := [*_find_embedding_files(spec, config)]:
             settings = config.embedded

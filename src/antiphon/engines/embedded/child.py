@@ -39,7 +39,6 @@ def read_launch(kind: type[Launch]) -> Launch:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != launch.parent:  # the parent exited before the signal was set up
         sys.exit(1)
-    os.umask(0o177)
     return launch
 
 

@@ -34,6 +34,7 @@ def main() -> None:
     if launch.pooling is not None:
         os.nice(EMBEDDING_NICENESS)
     output = take_stdout()
+    os.umask(0o177)
     os.putenv("OMP_WAIT_POLICY", "passive")  # before libgomp is loaded: spinning threads would starve other processes
     try:
         import xllamacpp  # type: ignore[import-untyped]  # no stubs; imported only here, after the environment is set
