@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang diffusers golden screenshots release-check
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang openvino diffusers golden screenshots release-check
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,8 +54,8 @@ bench-sandbox: $(VENV)/.dev sandbox-packages ## measure containers: starts, call
 
 sandbox-packages: build/sandbox/.made ## install numpy, pandas, matplotlib and pillow in build/sandbox, 300 MB, for tests and measurements
 
-test-engines: $(VENV)/.dev ## tests with a real vLLM, SGLang and diffusers (VLLM=vllm://HOST:PORT or a folder, SGLANG likewise; GGUF=FILE: a model for tools)
-	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_SGLANG=$(or $(SGLANG),build/sglang) TEST_DIFFUSERS=$(or $(DIFFUSERS),build/diffusers) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/contracts/test_engine.py \
+test-engines: $(VENV)/.dev ## tests with a real vLLM, SGLang, OpenVINO and diffusers (VLLM=vllm://HOST:PORT or a folder, SGLANG likewise; GGUF=FILE: a model for tools)
+	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_SGLANG=$(or $(SGLANG),build/sglang) TEST_DIFFUSERS=$(or $(DIFFUSERS),build/diffusers) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/engines/openvino tests/contracts/test_engine.py \
 		-m real_engine -rs $(ARGS)
 
 test-seeds: $(VENV)/.dev ## tests with random examples, with other examples in each run; for every night (SEED=NUMBER repeats a run)
@@ -70,6 +70,8 @@ vllm: $(VENV)/.dev ## install vLLM for the CPU in build/vllm, 3 GB
 
 diffusers: $(VENV)/.dev ## install a diffusion pipeline with random weights in build/diffusers, 1.3 GB; tested by `make test-engines`
 	@$(BIN)/python -m tools.diffusers_cpu set-up build/diffusers
+
+openvino: $(VENV)/.openvino ## install OpenVINO in .venv, 200 MB; `make test` and `make test-engines` then test it
 
 sglang: $(VENV)/.dev ## install SGLang for the CPU in build/sglang, 2 GB
 	@$(BIN)/python -m tools.sglang_cpu set-up build/sglang
@@ -92,11 +94,14 @@ mutants: $(VENV)/.dev ## change single rules of the source and count the changes
 lock: ## pin the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)
 	@test -x build/lock/bin/uv || ($(PYTHON) -m venv build/lock && build/lock/bin/pip install -q uv==$(UV_VERSION))
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --group build --extra mcp -o requirements/run.lock
-	@build/lock/bin/uv $(COMPILE) pyproject.toml --group dev --all-extras -c requirements/run.lock -o requirements/dev.lock
+	@build/lock/bin/uv $(COMPILE) pyproject.toml --group dev --extra all --extra testing -c requirements/run.lock -o requirements/dev.lock
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --extra all -c requirements/dev.lock -o requirements/image.lock
+	@build/lock/bin/uv $(COMPILE) pyproject.toml --extra openvino -c requirements/run.lock -o requirements/openvino.lock
 	@build/lock/bin/uv $(COMPILE) --group clients -o requirements/clients.lock
 	@build/lock/bin/uv $(COMPILE) --group litellm -o requirements/litellm.lock
 	@build/lock/bin/uv $(COMPILE) --group sandbox -o src/antiphon/sandbox/packages.lock
+
+# All but openvino, which has 200 MB, and no wheels for some platforms.
 
 # For all platforms and Python versions, with the hashes of all files, without index addresses.
 COMPILE = pip compile -q --universal --python-version 3.11 --generate-hashes \
@@ -122,6 +127,11 @@ $(VENV)/.run: $(VENV)/.made requirements/run.lock pyproject.toml
 $(VENV)/.dev: $(VENV)/.run requirements/dev.lock
 	@echo "Installing the development tools …" >&2
 	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@touch $@
+
+$(VENV)/.openvino: $(VENV)/.dev requirements/openvino.lock
+	@echo "Installing OpenVINO …" >&2
+	@$(PIP) install --require-hashes --only-binary :all: -r requirements/openvino.lock
 	@touch $@
 
 # By an interpreter that all users can read, as containers have users of their own.

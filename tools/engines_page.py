@@ -34,8 +34,9 @@ INTRODUCTION = """\
 
 # Engines
 
-An engine generates the output of the models. Two engines are built in: `llamacpp`, which is embedded and the default,
-and [`fake`](fake-engine.md), which needs no model. All other engines are separate servers, which you select by URL:
+An engine generates the output of the models. Three engines are built in: `llamacpp`, which is the default, `openvino`
+([below](#embedded-engines)), and [`fake`](fake-engine.md), which needs no model. All other engines are separate
+servers, which you select by URL:
 
 ```sh
 antiphon serve --engine vllm://gpu-1:8000
@@ -68,6 +69,36 @@ The built-in model, `smollm2-135m-instruct`, has defaults with which its answers
 `/v1/completions`, and the Response contains the values that apply; `--default-output-tokens` takes precedence over the
 last one. Other GGUF files have no such defaults: without `max_output_tokens` a model that does not stop fills its
 context.
+"""
+
+EMBEDDED = """\
+## Embedded engines
+
+Both run each model in a child process that is restarted when it dies, and get and return token ids, so templates,
+parsers and Harmony are Antiphon's own. `openvino` is an extra of 200 MB, for Linux and for macOS on ARM:
+
+```sh
+pip install 'antiphon[openvino]'
+antiphon serve --engine openvino                    # the built-in model
+antiphon serve --engine openvino:qwen2.5-1.5b.gguf
+antiphon serve --engine openvino:models/qwen3-ov     # a folder that optimum-cli exported
+```
+
+| | `llamacpp` | `openvino` |
+|---|---|---|
+| serves best | one or a few streams, any GPU that llama.cpp supports | many streams and long prompts on x86 CPUs |
+| models | every GGUF file | GGUF files of Llama, Qwen2, Qwen3 and SmolLM in Q4_0, Q4_1, Q4_K_M, Q8_0 and F16; folders in OpenVINO's format |
+| start | about a second | about ten seconds; the first start also converts the file and writes it, as large again, to the cache |
+| default slots | 4, each with its own context | 32, which share `--openvino-cache-tokens`; more prompts than fit wait |
+| `top_logprobs`, `logit_bias`, Lark grammars | yes | refused by name; `logprobs` of the chosen tokens are returned |
+| `best_of`, `length_penalty` (beam search), structural tags, `min_tokens` | refused by name | yes |
+| speculative decoding | no | `--openvino-draft-model`, or `--openvino-prompt-lookup`; then `num_assistant_tokens`, `assistant_confidence_threshold` or `max_ngram_size` apply |
+| cached tokens in `usage` | yes | not reported: always 0 |
+| white space in JSON | none | as the model writes it; small models may repeat it |
+| caches of tenants | separate for requests with a salt | shared |
+| embeddings | GGUF files | the same, by llama.cpp |
+
+Their answers differ, since they round differently.
 """
 
 LEVELS = """\
@@ -201,7 +232,8 @@ fields of chat and completions; `/v1/responses` rejects them by name.
 REAL_ENGINES = """\
 ## Testing with a real engine
 
-`make vllm` and `make sglang` install vLLM and SGLang for the CPU with a very small model, about 3 and 2 GB.
+`make vllm` and `make sglang` install vLLM and SGLang for the CPU with a very small model, about 3 and 2 GB;
+`make openvino` installs OpenVINO in `.venv`, whose tests are then part of `make test`.
 `make test-engines` tests them at both levels, with the contract of all engines and with the openai package in front of
 Antiphon: JSON, streams, stored responses, conversations, schemas, structural tags, log probabilities and tools. With
 vLLM it also tests that a disconnected client lowers the gauge of running requests, and it tests models that only embed,
@@ -226,6 +258,7 @@ def render_page() -> str:
         INTRODUCTION,
         *_render_engines(),
         "",
+        EMBEDDED,
         LEVELS,
         PROBING,
         TASKS,

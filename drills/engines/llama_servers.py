@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from antiphon.config.areas import cache_home
-from antiphon.engines.llamacpp.child import LaunchSpec
-from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL, fetch_model
+from antiphon.engines.embedded.model_files import DEFAULT_MODEL, fetch_model
+from antiphon.engines.llamacpp.child import LlamaCppLaunch
 
 START_SECONDS = 60.0
 SLOTS = 4
@@ -33,7 +33,7 @@ class LlamaServer:
     async def start(self) -> None:
         """Start the process and wait until it listens."""
         self._socket.unlink(missing_ok=True)
-        launch = LaunchSpec(
+        launch = LlamaCppLaunch(
             model=str(fetch_model(DEFAULT_MODEL, cache_home())),
             context=CONTEXT,
             slots=SLOTS,

@@ -7,7 +7,7 @@ other tokens are bytes.
 import math
 from pathlib import Path
 
-from antiphon.engines.llamacpp.bert_converter import GgufTensor, GgufValue, write_gguf
+from antiphon.engines.embedded.bert_converter import GgufTensor, GgufValue, write_gguf
 from antiphon.render.control_token_escape import CONTROL_STRINGS
 
 WIDTH, HIDDEN, CONTEXT = 32, 32, 32_768

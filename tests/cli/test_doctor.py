@@ -26,7 +26,7 @@ from antiphon.cli.doctor import command as doctor_command
 from antiphon.cli.doctor import vector_stores
 from antiphon.cli.doctor.settings import EXTRA_PACKAGES
 from antiphon.config.areas import cache_home
-from antiphon.engines.llamacpp.model_files import EMBEDDING_MODEL, fetch_model
+from antiphon.engines.embedded.model_files import EMBEDDING_MODEL, fetch_model
 from antiphon.stores import postgres_pool
 from antiphon.stores.live import redis as redis_live
 from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment, run_antiphon

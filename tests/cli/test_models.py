@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.config import Config
-from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL, EMBEDDING_MODEL
+from antiphon.engines.embedded.model_files import DEFAULT_MODEL, EMBEDDING_MODEL
 from tests.cli.process import run_antiphon
 from tests.support.server_process import run_server
 

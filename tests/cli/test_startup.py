@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL
+from antiphon.engines.embedded.model_files import DEFAULT_MODEL
 from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment, run_antiphon
 from tests.support.server_process import run_server
 

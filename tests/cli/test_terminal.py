@@ -5,7 +5,7 @@ import io
 import pytest
 
 from antiphon.cli import terminal
-from antiphon.cli.terminal import ProgressBar, print_banner
+from antiphon.cli.terminal import ProgressBar, print_banner, suggest_openvino
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 
@@ -73,3 +73,30 @@ def test_the_banner_line_is_shortened_with_many_engines_and_models(capsys: pytes
     first = capsys.readouterr().err.splitlines()[0]
     assert first.endswith("gpu-5:8000 and 14 more")
     assert len(first) < 250
+
+
+@pytest.mark.parametrize(
+    ("settings", "machine", "suggested"),
+    [
+        ({"slots": 8}, "x86_64", True),
+        ({"slots": 4}, "x86_64", False),
+        ({}, "x86_64", False),
+        ({"slots": 32}, "aarch64", False),
+        ({"slots": 32, "gpu_layers": 99}, "x86_64", False),
+        ({"slots": 32, "engine": "openvino"}, "x86_64", False),
+    ],
+)
+@pytest.mark.shows("C.29")
+def test_openvino_is_suggested_for_many_streams_on_x86(
+    settings: dict[str, object], machine: str, suggested: bool
+) -> None:
+    assert suggest_openvino(Config.from_settings(**settings), machine) is suggested
+
+
+def test_the_suggestion_says_how_to_install_the_engine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(terminal, "find_spec", lambda name: None)
+    print_banner(Config.from_settings(slots=16), "http://127.0.0.1:1", ["a"])
+    assert "--engine openvino, after pip install 'antiphon[openvino]'" in capsys.readouterr().err

@@ -48,11 +48,17 @@ def test_each_configured_engine_becomes_one_spec(monkeypatch: pytest.MonkeyPatch
         ("llamacpp-server+unix:///run/llama.sock", "llamacpp-server", "/run/llama.sock"),
         ("openai://[::1]:80", "openai", "[::1]:80"),
         ("llamacpp", "llamacpp", ""),
+        ("openvino:/models/a.gguf", "openvino", ""),
     ],
 )
 def test_an_engine_url_contains_its_kind_and_address(url: str, kind: str, address: str) -> None:
     spec = EngineSpec(url=url)
-    assert (spec.kind, spec.address, spec.is_remote) == (kind, address, ":" in url)
+    assert (spec.kind, spec.address, spec.is_remote) == (kind, address, "://" in url)
+
+
+def test_the_url_of_an_embedded_engine_may_have_its_model() -> None:
+    config = load_config("", engine=("openvino:a.gguf", "llamacpp"), model=("b.gguf",))
+    assert [spec.models for spec in config.inference.specs] == [("a.gguf",), ("b.gguf",)]
 
 
 def test_tables_set_every_option_of_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:

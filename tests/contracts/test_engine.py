@@ -11,9 +11,9 @@ import pytest
 from antiphon.config import Config
 from antiphon.config.areas import cache_home
 from antiphon.engines.base import Engine
+from antiphon.engines.embedded.model_files import DEFAULT_MODEL, fetch_model
 from antiphon.engines.factory import build_engine
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL, fetch_model
 from antiphon.engines.registry import ENGINES
 from antiphon.testing.contracts import EngineContract
 from antiphon.testing.engine_tests import SLOTS
@@ -30,7 +30,8 @@ CONFIGS = {
     "fake-tokens": Config.from_settings(engine="fake", fake_level="tokens"),
     "fake-harmony": Config.from_settings(engine="fake", fake_level="harmony"),
     "llamacpp": Config.from_settings(engine="llamacpp", context=1024, slots=SLOTS),
-    **{name: Config.from_settings(engine=name) for name in ENGINES if name not in ("fake", "llamacpp")},
+    "openvino": Config.from_settings(engine="openvino", context=1024, slots=SLOTS),
+    **{name: Config.from_settings(engine=name) for name in ENGINES if name not in ("fake", "llamacpp", "openvino")},
     **{f"{name}, token prompts": Config.from_settings(engine=name, engine_level="tokens") for name in TOKEN_ENGINES},
     "llamacpp-server, real": Config.from_settings(engine="llamacpp-server"),
     "llamacpp-server, real, token prompts": Config.from_settings(engine="llamacpp-server", engine_level="tokens"),
@@ -38,13 +39,15 @@ CONFIGS = {
 for kind in [kind for kind, named in REAL_ENGINES.items() if named]:  # set by `make test-engines`
     CONFIGS[f"{kind}, real"] = Config.from_settings(engine=kind)
     CONFIGS[f"{kind}, real, token prompts"] = Config.from_settings(engine=kind, engine_level="tokens")
-MODEL_CONFIGS = {"llamacpp", "llamacpp-server, real", "llamacpp-server, real, token prompts"}
+MODEL_CONFIGS = {"llamacpp", "openvino", "llamacpp-server, real", "llamacpp-server, real, token prompts"}
 CACHE_COUNTERS = {"fake", "llamacpp", "vllm", "sglang", "llamacpp-server", "openai"}  # these report cached tokens
 
 pytestmark = pytest.mark.timeout(400)
 
 
 def get_marks(config_name: str) -> list[pytest.MarkDecorator]:
+    if config_name == "openvino":
+        return [pytest.mark.needs("openvino"), pytest.mark.real_model, pytest.mark.real_engine]
     if config_name in MODEL_CONFIGS:
         return REAL_MODEL_MARKS
     return [pytest.mark.real_engine] if ", real" in config_name else []

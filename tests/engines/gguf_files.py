@@ -3,7 +3,7 @@
 from io import BytesIO
 from typing import Any
 
-from antiphon.engines.llamacpp.bert_converter import GgufTensor, write_gguf
+from antiphon.engines.embedded.bert_converter import GgufTensor, write_gguf
 
 TOKENS = ["<unk>", "<s>", "</s>", "<|im_start|>", "<tool_call>", "  ", "a"]
 TOKEN_TYPES = [2, 3, 3, 3, 4, 4, 1]

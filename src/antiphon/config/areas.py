@@ -135,14 +135,15 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
 
     model: Annotated[
         tuple[Name, ...],
-        "A GGUF file or the name of a known model; ID=FILE sets its name. For a remote engine: a model to serve.",
+        "A GGUF file (openvino: also a folder) or the name of a known model; ID=FILE sets its name. For a remote"
+        " engine: a model to serve.",
         "the built-in model; all models of a remote engine",
     ] = ()
     engine: Annotated[
         Name | tuple[Name, ...],
-        "Inference engine: llamacpp (embedded), a server (NAME://HOST:PORT such as vllm://gpu-1:8000, NAME+https://"
-        " with TLS; see engines), or fake (no model, for tests). http://HOST:PORT is identified at the start. Several"
-        " engines share the load.",
+        "Inference engine: llamacpp or openvino (embedded, also as openvino:FILE), a server (NAME://HOST:PORT such as"
+        " vllm://gpu-1:8000, NAME+https:// with TLS; see engines), or fake (no model, for tests). http://HOST:PORT is"
+        " identified at the start. Several engines share the load.",
     ] = "llamacpp"
     discover: Annotated[
         bool,
@@ -256,17 +257,33 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
 
 
 class EmbeddedSettings(Struct, frozen=True, kw_only=True):
-    """The engines llamacpp and fake. Other engines have their own server."""
+    """The engines llamacpp, openvino and fake. Other engines have their own server."""
 
     gpu_layers: Annotated[Amount | None, "Number of model layers to offload to the GPU.", "all that fit"] = None
     threads: Annotated[Count | None, "Number of CPU threads per model.", "one per core"] = None
-    slots: Annotated[Count | None, "Number of responses that one model generates concurrently.", "4"] = None
+    slots: Annotated[Count | None, "Number of responses that one model generates concurrently.", "4; openvino: 32"] = (
+        None
+    )
     batch_size: Annotated[
         Count | None,
         "Prompt tokens processed per batch; larger batches delay cancellation.",
         "as many as take less than half a second",
     ] = None
     max_loaded_models: Annotated[Count, "Maximum number of models in memory; the least recently used is unloaded."] = 2
+
+    openvino_cache_tokens: Annotated[
+        Count | None,
+        "Tokens of prompts and answers that a model holds in memory for all responses together; more requests wait.",
+        "32768",
+    ] = None
+    openvino_draft_model: Annotated[
+        Path | None,
+        "A smaller model with the same vocabulary, a GGUF file or a folder, whose tokens the model only verifies.",
+        "none",
+    ] = None
+    openvino_prompt_lookup: Annotated[bool, "Guess the next tokens from the prompt; the model only verifies them."] = (
+        False
+    )
 
     fake_level: Annotated[Level, "Level of the prompts it accepts and of the chunks it returns."] = "chat"
     fake_script: Annotated[Path | None, "TOML file with the exact chunks, delays and errors to return.", "none"] = None

@@ -20,11 +20,11 @@ _ADDRESSED_KEY = re.compile(r"[^=]+:\d+=.")  # unambiguously HOST:PORT=KEY
 class EngineSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A `[[engines]]` table."""
 
-    url: Annotated[Name, "URL as in `--engine`: `vllm://gpu-1:8000`, `llamacpp`."]
+    url: Annotated[Name, "URL as in `--engine`: `vllm://gpu-1:8000`, `llamacpp`, `openvino:FILE`."]
     name: Annotated[Name | None, "Name in logs, metrics and `/v1/capabilities`; default: its kind, numbered."] = None
     key: Annotated[Key | None, "API key of this engine; `env:NAME` reads it from a variable."] = None
     ca: Annotated[Path | None, "File of CA certificates; default: `--engine-ca`."] = None
-    models: Annotated[tuple[Name, ...], "Models to serve; for `llamacpp`, files as in `--model`."] = ()
+    models: Annotated[tuple[Name, ...], "Models to serve; for `llamacpp` and `openvino`, files as in `--model`."] = ()
     level: Annotated[Literal["chat", "tokens"] | None, "`chat` or `tokens`; default: `--engine-level`."] = None
     slots: Annotated[Count | None, "Maximum number of concurrent requests; default: `--engine-slots`."] = None
     context: Annotated[Count | None, "Context size of its models in tokens; default: `--context`."] = None
@@ -41,7 +41,13 @@ class EngineSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def is_remote(self) -> bool:
-        return ":" in self.url
+        return "://" in self.url
+
+    @property
+    def path_models(self) -> tuple[str, ...]:
+        """The model file in the URL of an embedded engine, as in openvino:FILE."""
+        path = "" if self.is_remote else self.url.partition(":")[2]
+        return (path,) if path else ()
 
     @property
     def address(self) -> str:
@@ -77,7 +83,7 @@ def complete_specs(
             ca=spec.ca or (ca if spec.is_remote else None),
             slots=spec.slots or (slots if spec.is_remote else None),
             # Model files belong to the embedded engine; if there is none, model names apply to all engines.
-            models=spec.models or (models if not (has_embedded and spec.is_remote) else ()),
+            models=spec.models or spec.path_models or (models if not (has_embedded and spec.is_remote) else ()),
         )
         for spec, key in zip(specs, assigned, strict=True)
     )

@@ -121,6 +121,8 @@ def _build_settings(engine: type, config: Config, spec: EngineSpec) -> Any:
     kind = next(iter(get_args(hint)), hint)
     if spec.is_remote and "engine" not in kind.__struct_fields__:
         raise StartupError(f"The engine {spec.kind} is embedded: leave out the address.")
+    if spec.path_models and "engine" in kind.__struct_fields__:
+        raise StartupError(f"The engine {spec.kind} is a server: write {spec.kind}://HOST:PORT.")
     values = ((name, _setting_value(config, spec, name)) for name in kind.__struct_fields__)
     return kind(**{name: value for name, value in values if value is not None})
 

@@ -6,6 +6,7 @@ A remote engine is selected by a URL whose scheme is its name here: vllm://host:
 ENGINES: dict[str, str] = {
     "fake": "antiphon.engines.fake.engine:FakeEngine",
     "llamacpp": "antiphon.engines.llamacpp.engine:LlamaCpp",
+    "openvino": "antiphon.engines.openvino.engine:OpenVino",
     "vllm": "antiphon.engines.http.adapters.vllm:Vllm",
     "sglang": "antiphon.engines.http.adapters.sglang:Sglang",
     "ovms": "antiphon.engines.http.adapters.ovms:Ovms",

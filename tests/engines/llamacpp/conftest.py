@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from antiphon.config.areas import cache_home
+from antiphon.engines.embedded.model_files import DEFAULT_MODEL, fetch_model
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL, fetch_model
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Helpers that run requests against the embedded engine without a server, and read the slots of llama.cpp."""
+"""Helpers that run requests against an embedded engine without a server, and read the slots of its child."""
 
 import asyncio
 import random
@@ -21,8 +21,8 @@ from antiphon.core.prompt import (
 )
 from antiphon.engines.client import EngineClient
 from antiphon.engines.connection import UnixAddress
-from antiphon.engines.llamacpp.engine import LlamaCpp
-from antiphon.engines.llamacpp.process import ChildProcess
+from antiphon.engines.embedded.base import ChildEngine
+from antiphon.engines.embedded.process import ChildProcess
 
 POLL_SECONDS = 0.004
 DEADLINE = 30.0
@@ -78,22 +78,22 @@ def make_request(
     return GenerationRequest(model=model, prompt=rendered, sampling=Sampling(**sampling), constraint=constraint)
 
 
-async def run_generation(engine: LlamaCpp, request: GenerationRequest, seconds: float = 90) -> GenerationResult:
+async def run_generation(engine: ChildEngine, request: GenerationRequest, seconds: float = 90) -> GenerationResult:
     async with asyncio.timeout(seconds), aclosing(engine.generate(request)) as lists:
         return GenerationResult([chunk async for chunks in lists for chunk in chunks])
 
 
-def get_child(engine: LlamaCpp) -> ChildProcess:
+def get_child(engine: ChildEngine) -> ChildProcess:
     child = engine.loaded_models[0].child
     assert child is not None
     return child
 
 
 class SlotMonitor:
-    """Reads the slot states of llama.cpp, which answers even while a batch is computed."""
+    """Reads the slot states of a child; llama.cpp answers even while a batch is computed."""
 
-    def __init__(self, engine: LlamaCpp) -> None:
-        self._client = EngineClient(UnixAddress(get_child(engine).socket), "llama.cpp")
+    def __init__(self, engine: ChildEngine) -> None:
+        self._client = EngineClient(UnixAddress(get_child(engine).socket), "The child")
 
     async def get_busy(self) -> list[Slot]:
         return [slot for slot in await self._client.get("/slots", SLOTS) if slot.is_processing]

@@ -1,4 +1,7 @@
-"""Conversion of a tiny handmade sentence encoder to a GGUF file."""
+"""Conversion of a tiny handmade sentence encoder to a GGUF file.
+
+Covers `engines/embedded/bert_converter.py`.
+"""
 
 import struct
 from collections.abc import Callable
@@ -6,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.engines.embedded.bert_converter import convert_bert
 from antiphon.engines.gguf import read_header
-from antiphon.engines.llamacpp.bert_converter import convert_bert
 from antiphon.errors import StartupError
 from tests.engines.llamacpp.encoder_files import FILES, VOCAB, make_safetensors
 

@@ -1,10 +1,13 @@
-"""Events of a completion stream, also of one that ends at a stop token of the client, without llama.cpp."""
+"""Events of a completion stream, also of one that ends at a stop token of the client, without llama.cpp.
+
+Covers `engines/embedded/wire.py`.
+"""
 
 import pytest
 
 from antiphon.core.prompt import Chunk, EngineExtras, Sampling, TokenCounts
-from antiphon.engines.llamacpp import wire
-from antiphon.engines.llamacpp.wire import LlamaCppStreamDecoder
+from antiphon.engines.embedded import wire
+from antiphon.engines.embedded.wire import LlamaCppStreamDecoder
 from antiphon.errors import EngineFailed
 
 PROGRESS = '{"content":"","tokens":[0],"stop":false,"prompt_progress":{"total":3,"cache":2,"processed":3}}'

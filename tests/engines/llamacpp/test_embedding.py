@@ -2,6 +2,8 @@
 
 minilm.json holds the vectors of transformers and torch for the same weights. A cosine below 0.999 indicates an error in
 the converted file, the tokens or the pooling.
+
+Covers `engines/embedded/embedding.py`.
 """
 
 import array
@@ -18,10 +20,10 @@ from msgspec import Struct
 
 from antiphon.config.areas import cache_home
 from antiphon.core.prompt import Segment, TextPrompt
+from antiphon.engines.embedded import embedding
+from antiphon.engines.embedded.model_files import DEFAULT_MODEL, EMBEDDING_MODEL, fetch_model
 from antiphon.engines.gguf import read_header
-from antiphon.engines.llamacpp import embedding
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.llamacpp.model_files import DEFAULT_MODEL, EMBEDDING_MODEL, fetch_model
 from antiphon.errors import ContextTooLong, InvalidValue, StartupError, Unavailable, UnsupportedParameter
 from tests.engines.gguf_files import METADATA, make_gguf
 from tests.engines.llamacpp.generation import make_request, run_generation

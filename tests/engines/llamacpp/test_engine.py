@@ -1,4 +1,7 @@
-"""The embedded engine with its default model. The model is very small, so only the form of its answers is checked."""
+"""The embedded engine with its default model. The model is very small, so only the form of its answers is checked.
+
+Covers `engines/llamacpp/model.py`.
+"""
 
 import asyncio
 import json

@@ -1,11 +1,14 @@
-"""Models that are fetched on first use: the fetcher with a stub loader instead of a real download."""
+"""Models that are fetched on first use: the fetcher with a stub loader instead of a real download.
+
+Covers `engines/embedded/base.py`.
+"""
 
 import asyncio
 import threading
 
 import pytest
 
-from antiphon.engines.llamacpp.engine import ModelFetcher, ProgressLogger
+from antiphon.engines.embedded.base import ModelFetcher, ProgressLogger
 from antiphon.errors import StartupError, Unavailable
 
 pytestmark = pytest.mark.anyio

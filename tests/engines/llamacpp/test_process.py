@@ -1,6 +1,6 @@
 """The child process of llama.cpp: access to its socket, its restarts, and that it never outlives its parent.
 
-Covers `engines/llamacpp/child.py`.
+Covers `engines/llamacpp/child.py`, `engines/embedded/child.py` and `engines/embedded/process.py`.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.engines.llamacpp.child import LaunchSpec
-from antiphon.engines.llamacpp.process import ChildProcess, ChildSupervisor, restart_delay
+from antiphon.engines.embedded.process import ChildProcess, ChildSupervisor, restart_delay
+from antiphon.engines.llamacpp.child import LlamaCppLaunch
 from antiphon.errors import StartupError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]
 
 
-def make_launch_spec(model: Path) -> LaunchSpec:
-    return LaunchSpec(model=str(model), context=256, slots=1, threads=1, connections=4)
+def make_launch_spec(model: Path) -> LlamaCppLaunch:
+    return LlamaCppLaunch(model=str(model), context=256, slots=1, threads=1, connections=4)
 
 
 def is_alive(pid: int) -> bool:
@@ -59,10 +59,10 @@ async def test_an_unresponsive_child_is_killed(model_file: Path) -> None:
 def test_a_child_dies_with_its_parent(model_file: Path) -> None:
     program = (
         "import asyncio, sys\n"
-        "from antiphon.engines.llamacpp.child import LaunchSpec\n"
-        "from antiphon.engines.llamacpp.process import ChildProcess\n"
+        "from antiphon.engines.llamacpp.child import LlamaCppLaunch\n"
+        "from antiphon.engines.embedded.process import ChildProcess\n"
         "async def main():\n"
-        "    launch = LaunchSpec(model=sys.argv[1], context=256, slots=1, threads=1, connections=4)\n"
+        "    launch = LlamaCppLaunch(model=sys.argv[1], context=256, slots=1, threads=1, connections=4)\n"
         "    child = await ChildProcess.start(launch, 60)\n"
         "    print(child.pid, flush=True)\n"
         "    await asyncio.sleep(600)\n"

@@ -1,6 +1,6 @@
 """Which text becomes control tokens: only text that the template wrote.
 
-Covers `engines/llamacpp/model.py`.
+Covers `engines/embedded/model.py`.
 """
 
 import re
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.prompt import Segment
+from antiphon.engines.embedded.model import SpecialTokens
 from antiphon.engines.gguf import GgufHeader
-from antiphon.engines.llamacpp.model import SpecialTokens
 
 CONTROL = {"<|im_start|>": 1, "<|im_end|>": 2, "<|im": 3, "<s>": 4}
 MARKUP = {"<tool_call>": 10, "</tool_call>": 11, "[INST]": 12}

@@ -5,6 +5,7 @@ import pytest
 
 from antiphon.core.prompt import Sampling
 from antiphon.engines.client import EngineHttpError
+from antiphon.engines.embedded.wire import encode, to_client_error
 from antiphon.engines.llamacpp import wire
 from antiphon.engines.llamacpp.wire import UNCONSTRAINED
 from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue
@@ -12,7 +13,7 @@ from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, Invalid
 
 def build_body(**sampling: object) -> dict[str, object]:
     completion = wire.build_completion([1, 2], Sampling(**sampling), UNCONSTRAINED, ())  # type: ignore[arg-type]  # fields are passed by name
-    body: dict[str, object] = msgspec.json.decode(wire.encode(completion))
+    body: dict[str, object] = msgspec.json.decode(encode(completion))
     return body
 
 
@@ -74,6 +75,6 @@ def test_caching_can_be_disabled_for_a_request() -> None:
 def test_an_error_response_is_translated_for_the_client(
     status: int, body: bytes, kind: type[AntiphonError], message: str
 ) -> None:
-    error = wire.to_client_error(EngineHttpError("The engine", status, body))
+    error = to_client_error(EngineHttpError("The engine", status, body))
     assert isinstance(error, kind)
     assert message in error.message

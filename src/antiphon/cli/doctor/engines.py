@@ -11,9 +11,9 @@ from antiphon.cli.terminal import join_names
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.engines.base import Engine
+from antiphon.engines.embedded.model_files import KnownModel, ModelSource, check_model_file, parse_sources
 from antiphon.engines.factory import build_member_specs
 from antiphon.engines.gguf import read_header
-from antiphon.engines.llamacpp.model_files import KnownModel, ModelSource, check_model_file, parse_sources
 from antiphon.engines.pool import MemberSpec
 from antiphon.errors import AntiphonError, StartupError
 
@@ -21,7 +21,7 @@ _PROBE_SECONDS = 5.0
 _MAX_MODELS = 4
 # Features that clients use most; /v1/capabilities lists all.
 _COMMON_FEATURES = ("tools", "tool_choice", "text.format", "reasoning.effort", "input_image", "top_logprobs")
-_EMBEDDED = "llamacpp"
+_PACKAGES = {"llamacpp": "xllamacpp", "openvino": "openvino_genai"}  # embedded engine → the package that it needs
 
 
 async def check_engines(config: Config) -> AsyncIterator[Finding]:
@@ -29,10 +29,10 @@ async def check_engines(config: Config) -> AsyncIterator[Finding]:
     members = [
         (spec, member)
         for spec, member in zip(config.inference.specs, build_member_specs(config), strict=True)
-        if spec.kind != _EMBEDDED
+        if spec.kind not in _PACKAGES
     ]
     if not members:
-        yield ok("llama.cpp is embedded in the server.")
+        yield ok(f"{join_names([spec.kind for spec in config.inference.specs])} is embedded in the server.")
     results = await asyncio.gather(*(_check_engine(spec.url, member) for spec, member in members))
     for finding in [finding for findings, _ in results for finding in findings]:
         yield finding
@@ -101,17 +101,19 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def check_embedded_models(config: Config) -> Iterator[Finding]:
-    specs = [spec for spec in config.inference.specs if spec.kind == _EMBEDDED]
+    specs = [spec for spec in config.inference.specs if spec.kind in _PACKAGES]
     if not specs:
         yield ok("No model is embedded.")
-    elif find_spec("xllamacpp") is None:
-        yield wrong(
-            "The embedded engine requires the package xllamacpp, which has no build for this machine.",
-            "Set a remote engine with --engine, such as llamacpp-server://HOST:PORT.",
-        )
-    else:
-        for spec in specs:
+    for spec in specs:
+        if find_spec(_PACKAGES[spec.kind]) is not None:
             yield from _check_model(spec, config)
+        elif spec.kind == "openvino":
+            yield wrong("The openvino engine requires OpenVINO.", "Install it: pip install 'antiphon[openvino]'.")
+        else:
+            yield wrong(
+                "The embedded engine requires the package xllamacpp, which has no build for this machine.",
+                "Set a remote engine with --engine, such as llamacpp-server://HOST:PORT.",
+            )
 
 
 def _check_model(spec: EngineSpec, config: Config) -> Iterator[Finding]:

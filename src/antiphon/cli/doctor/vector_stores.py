@@ -12,18 +12,18 @@ from antiphon.cli.doctor.findings import Finding, ok, shorten, warning
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.engines.base import Engine, Task
+from antiphon.engines.embedded.embedding import pooling_type
+from antiphon.engines.embedded.model_files import EMBEDDING_MODEL, KnownModel, list_fetched, parse_sources
 from antiphon.engines.factory import build_member_specs
 from antiphon.engines.gguf import read_header
-from antiphon.engines.llamacpp.embedding import pooling_type
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.llamacpp.model_files import EMBEDDING_MODEL, KnownModel, list_fetched, parse_sources
 from antiphon.errors import AntiphonError, StartupError
 
 _OPEN_SECONDS, _MEASURE_SECONDS = 8.0, 6.0  # together less than a check may take
 _ENOUGH_SECONDS = 0.5  # a request that takes as long shows the rate
 _SAMPLE = "The filter of the machine is cleaned once a month with cold water, and then left to dry. " * 5
 _MEGABYTE_TOKENS = 500_000  # of English text, in chunks that overlap by half
-_EMBEDDED = "llamacpp"
+_EMBEDDED = ("llamacpp", "openvino")
 
 
 async def check_vector_models(config: Config) -> AsyncIterator[Finding]:
@@ -52,7 +52,7 @@ async def check_vector_models(config: Config) -> AsyncIterator[Finding]:
 
 def _build_engines(config: Config) -> Iterator[Engine]:
     for spec, member in zip(config.inference.specs, build_member_specs(config), strict=True):
-        if spec.kind != _EMBEDDED:
+        if spec.kind not in _EMBEDDED:
             yield member.build()
         elif models := [*_find_embedding_files(spec, config)]:
             settings = config.embedded

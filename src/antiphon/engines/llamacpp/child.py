@@ -1,80 +1,56 @@
-"""Program of the child process: llama.cpp with its own HTTP server on a Unix socket, and nothing else.
+"""Program of the child process: llama.cpp with its own HTTP server on a Unix socket, and nothing else."""
 
-It reads one line of JSON (a `LaunchSpec`) from stdin and writes one line to stdout: the error as a JSON string, empty
-if the server accepts connections. It runs until stdin is closed or its parent exits.
-"""
-
-import ctypes
 import os
-import signal
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
-import msgspec
-from msgspec import Struct
+from antiphon.engines.embedded.child import (
+    EMBEDDING_NICENESS,
+    LaunchSpec,
+    read_launch,
+    set_signals,
+    take_stdout,
+    wait_for_end,
+    write_report,
+)
 
-PR_SET_PDEATHSIG = 1
 CPU_BATCH_PER_THREAD = 8
 MIN_BATCH = 16
-EMBEDDING_NICENESS = 10  # vector stores are indexed in the background: answers come first
 GPU_BATCH = 512
 LOG_ERRORS_ONLY = 1
 PROMPT_CACHE_MIB = 256  # for prompts that lost their slot; llama.cpp's default is 8 GiB
 
 
-class LaunchSpec(Struct, frozen=True, kw_only=True):
-    """Model and parameters to load; the parent sends them as JSON."""
-
-    model: str
-    context: int  # per slot
-    slots: int
-    threads: int
+class LlamaCppLaunch(LaunchSpec, frozen=True, kw_only=True):
+    program: ClassVar[str] = "antiphon.engines.llamacpp.child"
     connections: int
     gpu_layers: int | None = None
     batch: int | None = None
     pooling: int | None = None  # pooling type of an embedding model; None: the model generates
-    socket: str = ""  # `socket` and `parent` are filled in when the process is started
-    parent: int = 0
 
 
 def main() -> None:
-    launch = msgspec.json.decode(sys.stdin.buffer.readline(), type=LaunchSpec)
-    _exit_with_parent(launch.parent)
+    launch = read_launch(LlamaCppLaunch)
     if launch.pooling is not None:
         os.nice(EMBEDDING_NICENESS)
-    output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # output of native code goes to the log
-    os.putenv("OMP_WAIT_POLICY", "passive")  # before libgomp is loaded: spinning threads would starve other processes
+    output = take_stdout()
     os.umask(0o177)
+    os.putenv("OMP_WAIT_POLICY", "passive")  # before libgomp is loaded: spinning threads would starve other processes
     try:
         import xllamacpp  # type: ignore[import-untyped]  # no stubs; imported only here, after the environment is set
 
         server = xllamacpp.Server(_build_params(xllamacpp, launch))
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        _write_report(output, str(error) or type(error).__name__)
+        write_report(output, str(error) or type(error).__name__)
         sys.exit(1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # llama.cpp's own handler would only end its loop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _write_report(output, "")
-    while sys.stdin.buffer.read(4096):
-        pass
+    set_signals()  # llama.cpp's own handler of SIGTERM would only end its loop
+    write_report(output, "")
+    wait_for_end()
     del server
     os._exit(0)
 
 
-def _exit_with_parent(parent: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent exited before the signal was set up
-        sys.exit(1)
-
-
-def _write_report(output: Any, error: str) -> None:
-    output.write(msgspec.json.encode(error) + b"\n")
-    output.close()
-
-
-def _build_params(xllamacpp: Any, launch: LaunchSpec) -> Any:
+def _build_params(xllamacpp: Any, launch: LlamaCppLaunch) -> Any:
     params = xllamacpp.CommonParams()
     params.model.path = launch.model
     params.hostnames = [launch.socket]
@@ -101,7 +77,7 @@ def _build_params(xllamacpp: Any, launch: LaunchSpec) -> Any:
     return params
 
 
-def _default_batch(xllamacpp: Any, launch: LaunchSpec) -> int:
+def _default_batch(xllamacpp: Any, launch: LlamaCppLaunch) -> int:
     """Return the batch size.
 
     A batch cannot be interrupted, and up to two are computed before a cancellation takes effect. On CPUs this size

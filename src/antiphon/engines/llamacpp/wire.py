@@ -1,37 +1,17 @@
-"""The wire format of llama.cpp's server: constraints and other fields of its requests, its replies and errors, and its
-events, which become chunks.
+"""Requests to llama.cpp's server: constraints and other fields of completions.
 
-A constraint is a JSON schema or a grammar, enforced by llguidance or by llama.cpp itself. llama.cpp supports stop
-strings and the model's own end of sequence, but no other stop tokens. Where an answer ends at another token,
-`LlamaCppStreamDecoder` sets `stopped` and builds the last chunk itself; the reader then closes the stream, which
-cancels the generation.
+A constraint is a JSON schema or a grammar, enforced by llguidance or by llama.cpp itself.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from msgspec import UNSET, MsgspecError, Struct, UnsetType, field
-from msgspec.json import Decoder, Encoder
+from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.prompt import (
-    Chunk,
-    Constraint,
-    EngineExtras,
-    FinishKind,
-    Grammar,
-    Json,
-    JsonObject,
-    JsonSchema,
-    Sampling,
-    StructuralTag,
-    TokenCounts,
-)
-from antiphon.engines.base import clamp_logprob, clamp_token_count
-from antiphon.engines.client import EngineHttpError
-from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, InvalidValue, UnsupportedParameter
+from antiphon.core.prompt import Constraint, Grammar, Json, JsonObject, JsonSchema, Sampling, StructuralTag
+from antiphon.errors import UnsupportedParameter
 from antiphon.protocol.schemas.grammars import escape_lark_regex
 from antiphon.protocol.schemas.schema_edits import bound_values, edit_keywords
-from antiphon.protocol.types.parts import Logprob
 
 SUPPORTED_FIELDS = frozenset({
     "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty",
@@ -52,41 +32,8 @@ RESPONSE_FIELDS = (
 )  # fmt: skip
 RANDOM_SEED = 2**32 - 1  # llama.cpp's value for a random seed
 
-encode = Encoder().encode
 FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
 LARK_HEADER = "%llguidance {}\n"
-
-
-class LlamaCppError(Struct):
-    message: str = ""
-    type: str = ""
-    n_prompt_tokens: int = 0
-    n_ctx: int = 0
-
-
-class PromptProgress(Struct):
-    """Progress of the prompt; `cache` counts the prompt tokens that were already cached."""
-
-    cache: int = 0
-
-
-class LlamaCppEvent(Struct, kw_only=True):
-    """An event of /completion, a reply of /tokenize or /detokenize, or an error response."""
-
-    content: str = ""
-    tokens: list[int] = []
-    stop: bool = False
-    prompt_progress: PromptProgress | None = None
-    completion_probabilities: list[Logprob] = []  # in the form of the protocol
-    stop_type: str = ""
-    stopping_word: str = ""
-    tokens_predicted: int = 0
-    tokens_evaluated: int = 0
-    cached: int = field(default=0, name="timings/cache_n")
-    error: LlamaCppError | None = None
-
-
-EVENT_DECODER = Decoder(LlamaCppEvent)
 
 
 class LlamaCppConstraint(Struct, frozen=True, kw_only=True):
@@ -202,105 +149,3 @@ def build_probe(prompt: Sequence[int], constraint: LlamaCppConstraint, forbidden
 def _omit_unset(**fields: Any) -> Json:
     """Return the body of /completion; fields that are None get llama.cpp's defaults."""
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def to_client_error(error: EngineHttpError) -> AntiphonError:
-    """Convert an error response of llama.cpp to an error for the client."""
-    try:
-        details = EVENT_DECODER.decode(error.body).error
-    except MsgspecError:
-        details = None
-    if details is None:
-        return error
-    if details.type == "exceed_context_size_error":
-        return ContextTooLong(
-            f"The input has {details.n_prompt_tokens} tokens, and this model takes {details.n_ctx} with the answer.",
-            param="input",
-        )
-    if error.status_code != 400:
-        return EngineFailed(f"The engine failed: {details.message}.")
-    if "schema" in details.message:
-        return InvalidValue(f"This schema cannot be enforced: {details.message}.", param="text.format.schema")
-    if "grammar" in details.message:
-        return InvalidValue(f"This grammar cannot be enforced: {details.message}.", param="text.format")
-    return InvalidValue(f"The engine refuses this input: {details.message}.", param="input")
-
-
-def _to_chunk(event: LlamaCppEvent, sampling: Sampling) -> Chunk:
-    if event.stop:
-        return _to_last_chunk(event, sampling)
-    if event.error is not None:
-        raise EngineFailed(f"The engine failed: {event.error.message}.")
-    chunk = Chunk(text=event.content, tokens=tuple(event.tokens))
-    if event.completion_probabilities:
-        chunk.logprobs = tuple(_bound_logprobs(event.completion_probabilities, sampling.logprobs or 0))
-    return chunk
-
-
-def _to_last_chunk(event: LlamaCppEvent, sampling: Sampling) -> Chunk:
-    finish: FinishKind = "stop" if event.stop_type in ("eos", "word") else "length"
-    counts = TokenCounts(
-        input_tokens=clamp_token_count(event.tokens_evaluated),
-        cached_tokens=clamp_token_count(event.cached),
-        output_tokens=clamp_token_count(event.tokens_predicted),
-    )
-    stop_text = event.stopping_word if sampling.include_stop_str_in_output else ""
-    last = Chunk(text=event.content + stop_text, tokens=tuple(event.tokens), finish=finish, counts=counts)
-    if event.stopping_word:
-        last.extras = EngineExtras(stop_reason=event.stopping_word)
-    return last
-
-
-def _bound_logprobs(logprobs: Iterable[Logprob], limit: int) -> Iterable[Logprob]:
-    for token in logprobs:
-        if token.bytes:  # empty: the end of the answer, or a part of a possible stop string
-            token.top_logprobs = token.top_logprobs[:limit]
-            for candidate in (token, *token.top_logprobs):
-                candidate.logprob = clamp_logprob(candidate.logprob)
-            yield token
-
-
-class LlamaCppStreamDecoder:
-    """Converts the events of one answer to chunks and ends it at the client's stop tokens."""
-
-    def __init__(self, sampling: Sampling, prompt: Sequence[int]) -> None:
-        self.stopped = False  # the answer has ended; ignore further events
-        self._sampling = sampling
-        self._prompt = prompt
-        self._stop_tokens = frozenset(sampling.stop_token_ids)
-        self._prompt_ids_pending = sampling.return_token_ids
-        self._cached_tokens = 0
-        self._output_tokens = 0
-
-    def decode(self, events: Iterable[LlamaCppEvent]) -> list[Chunk]:
-        """Convert events to chunks. Runs for every token."""
-        chunks: list[Chunk] = []
-        for event in events:
-            if event.prompt_progress is None:
-                chunks.append(_to_chunk(event, self._sampling))
-            else:
-                self._cached_tokens = clamp_token_count(event.prompt_progress.cache)
-        if self._stop_tokens:
-            chunks = self._cut_at_stop_token(chunks)
-        if self._prompt_ids_pending and chunks:
-            self._prompt_ids_pending = False
-            chunks[0].extras = extras = chunks[0].extras or EngineExtras()
-            extras.prompt_token_ids = list(self._prompt)
-        return chunks
-
-    def _cut_at_stop_token(self, chunks: list[Chunk]) -> list[Chunk]:
-        for index, chunk in enumerate(chunks):
-            self._output_tokens += len(chunk.tokens)
-            if chunk.finish is None and (found := self._stop_tokens.intersection(chunk.tokens)):
-                self.stopped = True
-                return [*chunks[:index], self._build_last_chunk(chunk, min(found))]
-        return chunks
-
-    def _build_last_chunk(self, chunk: Chunk, token: int) -> Chunk:
-        counts = TokenCounts(
-            input_tokens=len(self._prompt), cached_tokens=self._cached_tokens, output_tokens=self._output_tokens
-        )
-        text = chunk.text if self._sampling.include_stop_str_in_output else ""
-        return Chunk(
-            text=text, tokens=chunk.tokens, finish="stop", counts=counts, extras=EngineExtras(stop_reason=token)
-        )

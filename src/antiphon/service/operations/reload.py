@@ -23,7 +23,7 @@ from antiphon.service.model_io.models import Models, make_naming
 
 log = logging.getLogger(__name__)
 
-_RELOADABLE_GROUPS = {"Model", "Engine llamacpp", "Engine fake", "Quotas"}
+_RELOADABLE_GROUPS = {"Model", "Engines llamacpp and openvino", "Engine openvino", "Engine fake", "Quotas"}
 _RELOADABLE_SETTINGS = {"queue", "config", "api_key", "api_key_file"}
 
 

@@ -182,7 +182,7 @@ class WorkerSlot:
             self._limits_pipe = None
 
 
-_EMBEDDED = "llamacpp"
+_EMBEDDED = ("llamacpp", "openvino")
 
 EXIT_NOT_STARTED = 2
 KILL_DELAY = 10.0  # seconds beyond the grace period for final writes; then workers are killed
@@ -211,7 +211,7 @@ def check_config(config: Config) -> None:
         raise StartupError("This system cannot run several workers: leave --workers at 1.")
     if parse_location(config.storage.store_location)[0] == "memory":
         raise StartupError("Several workers need a store that they share: a file or postgresql://…, see --store.")
-    if any(spec.kind == _EMBEDDED for spec in config.inference.specs):
+    if any(spec.kind in _EMBEDDED for spec in config.inference.specs):
         raise StartupError(
             "Each of several workers would load the model into its own memory: leave --workers at 1, or run one "
             "llama-server for all of them, with --engine llamacpp-server://HOST:PORT."

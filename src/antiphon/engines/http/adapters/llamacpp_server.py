@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Json, Segment, TokenPrompt
 from antiphon.engines.base import Task
 from antiphon.engines.client import EngineHttpError
+from antiphon.engines.embedded.wire import EVENT_DECODER, LlamaCppEvent, LlamaCppStreamDecoder
 from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.body import FieldNames, RawBody
 from antiphon.engines.http.endpoints import EngineEndpoint, StreamReader
@@ -143,7 +144,7 @@ class LlamaCppServer(HttpEngine):
             "response_fields": llamacpp.RESPONSE_FIELDS,
         }
         body = RawBody(field_names, stream_fields, shown_tokens_field="preserved_tokens").build
-        return EngineEndpoint("/completion", body, llamacpp.EVENT_DECODER, partial(LlamaCppReader, self._label))
+        return EngineEndpoint("/completion", body, EVENT_DECODER, partial(LlamaCppReader, self._label))
 
     async def _tokenize_text(self, model: str, segments: Sequence[Segment], special: bool) -> tuple[int, ...]:
         """Tokenize texts; control tokens are parsed in control segments only."""
@@ -175,14 +176,14 @@ class LlamaCppReader(StreamReader):
     def __init__(self, label: str, request: GenerationRequest) -> None:
         super().__init__(label)
         prompt = request.prompt.tokens if isinstance(request.prompt, TokenPrompt) else ()
-        self._stream_decoder = llamacpp.LlamaCppStreamDecoder(request.sampling, prompt)
+        self._stream_decoder = LlamaCppStreamDecoder(request.sampling, prompt)
 
-    def feed(self, events: Iterable[llamacpp.LlamaCppEvent]) -> list[Chunk]:
+    def feed(self, events: Iterable[LlamaCppEvent]) -> list[Chunk]:
         chunks = self._stream_decoder.decode(self._until_error(events))
         self.ended, self.cut = any(chunk.finish is not None for chunk in chunks), self._stream_decoder.stopped
         return [chunk for chunk in chunks if chunk.text or chunk.tokens or chunk.finish is not None]
 
-    def _until_error(self, events: Iterable[llamacpp.LlamaCppEvent]) -> Iterable[llamacpp.LlamaCppEvent]:
+    def _until_error(self, events: Iterable[LlamaCppEvent]) -> Iterable[LlamaCppEvent]:
         """Yield the events before an error or the end."""
         for event in events:
             if event.error is not None:

@@ -17,9 +17,9 @@ from msgspec.json import Decoder
 from antiphon.core.prompt import GenerationRequest, Prompt, Segment, TextPrompt, TokenPrompt
 from antiphon.engines.base import Capabilities, EmbeddingInputs, EmbeddingResult, Task
 from antiphon.engines.client import EngineHttpError
+from antiphon.engines.embedded import wire
+from antiphon.engines.embedded.model import LocalModel
 from antiphon.engines.gguf import GgufHeader
-from antiphon.engines.llamacpp import wire
-from antiphon.engines.llamacpp.model import LocalModel
 from antiphon.errors import ContextTooLong, EngineFailed, InvalidValue, UnsupportedParameter
 
 NO_POOLING, MEAN, RANK = 0, 1, 4
@@ -122,7 +122,7 @@ class EmbeddingModel(LocalModel):
     async def _compute_vectors(self, batch: Sequence[Sequence[int]]) -> list[list[float]]:
         body = wire.encode({"input": batch, "encoding_format": "base64"})
         try:
-            reply = await self._call_child(
+            reply = await self.call_child(
                 lambda running: running.client.post("/v1/embeddings", body, _EMBEDDINGS_DECODER)
             )
         except EngineHttpError as error:
@@ -141,7 +141,7 @@ class EmbeddingModel(LocalModel):
     async def _get_added_tokens(self) -> tuple[list[int], list[int]]:
         """Return the tokens to add before and after every text, found by tokenizing the empty text."""
         if self._added_tokens is None:
-            tokens = await self._tokenize_content("", add_special=True)
+            tokens = await self.tokenize_content("", add_special=True)
             split = 1 if len(tokens) > 1 or tokens[:1] == [self._header.bos_id] else 0
             self._added_tokens = tokens[:split], tokens[split:]
         return self._added_tokens

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from antiphon.engines.client import EngineClient, EngineTimeouts
 from antiphon.engines.connection import UnixAddress
-from antiphon.engines.llamacpp.child import LaunchSpec
+from antiphon.engines.embedded.child import LaunchSpec
 from antiphon.errors import StartupError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -40,16 +40,16 @@ HEALTHY_SECONDS = 60.0
 
 
 class ChildProcess:
-    """A running llama.cpp child process and its log."""
+    """A running child process and its log."""
 
     def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
-        self.socket = str(folder / "llama.sock")
+        self.socket = str(folder / "engine.sock")
         self._folder = folder
         self._process = process
         self._log_lines: deque[str] = deque(maxlen=MAX_LOG_LINES)
         self.line_count = 0  # lines logged so far
         self._line_added = asyncio.Event()
-        self._log_reader = asyncio.create_task(self._read_log(), name=f"log of llama.cpp {process.pid}")
+        self._log_reader = asyncio.create_task(self._read_log(), name=f"log of child {process.pid}")
 
     @property
     def pid(self) -> int:
@@ -65,7 +65,7 @@ class ChildProcess:
         folder = Path(tempfile.mkdtemp(prefix="antiphon-"))  # 0700
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "antiphon.engines.llamacpp.child",
+                sys.executable, "-m", launch.program,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C must reach only the parent, which first lets answers finish
                 limit=MAX_LOG_LINE_BYTES,
@@ -129,7 +129,7 @@ class ChildProcess:
             raise StartupError(f"{launch.model} cannot be loaded: {await self._load_error(error)}.")
 
     async def _load_error(self, default: str) -> str:
-        """Return the first error in llama.cpp's log, which is more precise than its exception, or the default."""
+        """Return the first error in the log of llama.cpp, which is more precise than its exception, or the default."""
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE_SECONDS):
                 await self._log_reader
@@ -150,7 +150,7 @@ class ChildProcess:
             self._log_lines.append(text)
             self.line_count += 1
             self._line_added.set()
-            log.debug("llama.cpp %d: %s", self._process.pid, text)
+            log.debug("child %d: %s", self._process.pid, text)
 
 
 class RunningChild(Struct, frozen=True, eq=False):

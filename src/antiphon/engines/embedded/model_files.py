@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from antiphon.core.prompt import Sampling
 from antiphon.engines.base import ProgressCallback
-from antiphon.engines.llamacpp import bert_converter
+from antiphon.engines.embedded import bert_converter
 from antiphon.errors import StartupError
 
 try:

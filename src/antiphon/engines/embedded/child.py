@@ -1,0 +1,66 @@
+"""What the programs of child processes have in common: their parameters, and how they report to their parent.
+
+A child reads one line of JSON (a `LaunchSpec`) from stdin and writes one line to stdout: the error as a JSON string,
+empty if its server accepts connections. It runs until stdin is closed or its parent exits.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from typing import BinaryIO, ClassVar, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+PR_SET_PDEATHSIG = 1
+EMBEDDING_NICENESS = 10  # vector stores are indexed in the background: answers come first
+
+
+class LaunchSpec(Struct, frozen=True, kw_only=True):
+    """Model and parameters to load; the parent sends them as JSON."""
+
+    program: ClassVar[str]  # module of the child
+    model: str
+    context: int  # of one generation
+    slots: int
+    threads: int
+    socket: str = ""  # `socket` and `parent` are filled in when the process is started
+    parent: int = 0
+
+
+Launch = TypeVar("Launch", bound=LaunchSpec)
+
+
+def read_launch(kind: type[Launch]) -> Launch:
+    """Read the parameters. From now on the process exits with its parent."""
+    launch = msgspec.json.decode(sys.stdin.buffer.readline(), type=kind)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launch.parent:  # the parent exited before the signal was set up
+        sys.exit(1)
+    return launch
+
+
+def take_stdout() -> BinaryIO:
+    """Return stdout, for the report. What native code writes to it goes to the log from now on."""
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return output
+
+
+def write_report(output: BinaryIO, error: str) -> None:
+    output.write(msgspec.json.encode(error) + b"\n")
+    output.close()
+
+
+def set_signals() -> None:
+    """Die of SIGTERM, whatever native code installed, and leave SIGINT to the parent."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def wait_for_end() -> None:
+    """Wait until the parent closes stdin."""
+    while sys.stdin.buffer.read(4096):
+        pass

@@ -1,0 +1,1 @@
+"""The second embedded engine: OpenVINO in a supervised child process."""
