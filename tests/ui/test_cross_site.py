@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from antiphon.config import Config
+from antiphon.engines.factory import build_engine
 from antiphon.wiring import build_app
 from tests.support.asgi_client import JSON, Header, call
 from tests.support.chromium import Browser
-from tests.support.engines import build_engine
 from tests.support.server_process import ServerProcess
 
 MODES = (b"cors", b"no-cors", b"navigate", b"same-origin", b"websocket")
