@@ -7,6 +7,7 @@ import re
 import subprocess
 import tempfile
 import time
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ class Page:
         self._number = 0
         self.complaints: list[str] = []  # console errors, exceptions, and violations of the content security policy
         self.urls: list[str] = []  # requested
+        self._trace: list[dict[str, Any]] = []
+        self._is_traced = False
         for domain in ("Page", "Runtime", "Log", "Network", "Audits"):
             self.send(f"{domain}.enable")
 
@@ -125,6 +128,32 @@ class Page:
     def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"]))
 
+    @contextlib.contextmanager
+    def record_frames(self) -> Iterator[list[float]]:
+        """Collect what the page's thread works for each frame while the block runs, in seconds of processor time.
+
+        The tasks of the thread come from the browser's trace, with their times on the processor: time in which other
+        processes of the machine run does not count, and neither does waiting. Frames are counted by the page itself.
+        Requests are not observed meanwhile, since that costs time for every message of a WebSocket.
+        """
+        frames: list[float] = []
+        categories = ["disabled-by-default-devtools.timeline", "blink.user_timing"]
+        self._trace, self._is_traced = [], False
+        self.send("Network.disable")
+        self.send("Tracing.start", traceConfig={"includedCategories": categories}, transferMode="ReportEvents")
+        self.evaluate(
+            "(() => { window.counts = true; const count = () => { performance.mark('frame'); performance.clearMarks();"
+            "if (counts) requestAnimationFrame(count); }; count(); })()"
+        )
+        yield frames
+        self.evaluate("window.counts = false")
+        self.send("Tracing.end")
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while not self._is_traced and time.monotonic() < deadline:
+            self.evaluate("1")  # collects what has arrived
+        self.send("Network.enable")
+        frames += _sum_frames(self._trace)
+
     def check(self, origin: str, allowed: Sequence[str] = ()) -> None:
         """Assert that the page has complained about nothing but `allowed`, and has loaded from this origin alone."""
         self.evaluate("1")  # collects what has arrived
@@ -144,8 +173,23 @@ class Page:
                 self.complaints.append(f"{entry['source']}: {entry['text']} {entry.get('url', '')}")
             case "Audits.issueAdded" if params["issue"]["code"] == "ContentSecurityPolicyIssue":
                 self.complaints.append(f"policy: {params['issue']['details']}")
+            case "Tracing.dataCollected":
+                self._trace += params["value"]
+            case "Tracing.tracingComplete":
+                self._is_traced = True
             case "Network.requestWillBeSent":
                 self.urls.append(params["request"]["url"])
+
+
+def _sum_frames(trace: Sequence[dict[str, Any]]) -> list[float]:
+    """Return the processor time of the tasks between any two frames."""
+    marks = sorted((event["ts"], event["pid"], event["tid"]) for event in trace if event["name"] == "frame")
+    times = [time for time, _, _ in marks]
+    sums = [0.0] * (len(times) + 1)
+    for event in trace:
+        if event["name"] == "RunTask" and "tdur" in event and (event["pid"], event["tid"]) == marks[0][1:]:
+            sums[bisect(times, event["ts"])] += event["tdur"] / 1_000_000
+    return sums[1:-1]
 
 
 class Browser:

@@ -28,7 +28,7 @@ def list_tools(page: Page, url: str, approval: str = "") -> None:
     press_button(page, "List its tools")
 
 
-@pytest.mark.shows("H7.20")
+@pytest.mark.shows("H7.23")
 def test_tools_are_listed_with_bounds_and_called_with_fields_or_json(page: Page, sums: SumServer) -> None:
     list_tools(page, sums.url)
     page.wait_for_text("1 of at most 512 tools, listed within 30 s")
@@ -47,7 +47,7 @@ def test_tools_are_listed_with_bounds_and_called_with_fields_or_json(page: Page,
     assert sums.calls == [(2, 40), (1, 1)]
 
 
-@pytest.mark.shows("H7.20")
+@pytest.mark.shows("H7.23")
 def test_approvals_are_shown_and_errors_of_the_server_too(page: Page, sums: SumServer) -> None:
     list_tools(page, sums.url, "always")
     page.wait_for_text("needs an approval")

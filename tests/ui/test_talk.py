@@ -14,6 +14,7 @@ from tests.tools.mcp.reference_server import run_reference_server
 pytestmark = pytest.mark.needs("chromium")
 
 OPTIONS = ".options summary"
+SHIFT = 8  # the modifier of CDP
 TURNS = "document.querySelectorAll('.figures').length"
 
 
@@ -70,7 +71,7 @@ def test_fields_of_the_composer_are_sent(page: Page, server: ServerProcess) -> N
     page.click(OPTIONS)
     page.fill("[name=instructions]", "Be brief.")
     page.fill("[name=effort]", "low")
-    page.fill("[name=max]", "50")
+    page.fill("[name=maxTokens]", "50")
     page.fill("[name=schema]", '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], '
                                '"additionalProperties": false}')  # fmt: skip
     ask(page, "hello")
@@ -216,7 +217,7 @@ def test_everything_works_by_keyboard(page: Page) -> None:
         assert len(reached) < 20, reached
     assert reached[:9] == ["Antiphon", "Talk", "Wire", "Items", "Timing", "Inbox", "Log", "Server", "Keys"]
     page.type("first line")
-    page.press("Enter", modifiers=8)
+    page.press("Enter", modifiers=SHIFT)
     page.type("second line")
     page.press("Enter")
     page.wait_for_text("second line")
@@ -231,3 +232,52 @@ def test_everything_works_by_keyboard(page: Page) -> None:
     page.press("Tab")
     page.type("Be brief.")
     assert page.evaluate("document.querySelector('[name=instructions]').value") == "Be brief."
+
+
+def tab_to(page: Page, name: str, modifiers: int = 0) -> None:
+    """Press Tab until an element with this name, label or text has the focus."""
+    named = "[one.name, one.ariaLabel, one.textContent.trim()]"
+    for _ in range(40):
+        page.press("Tab", modifiers)
+        if page.evaluate(f"((one) => {named}.includes({json.dumps(name)}))(document.activeElement)"):
+            return
+    raise AssertionError(f"{name} is not reached")
+
+
+@pytest.mark.shows("H7.6", "H7.20")
+def test_lanes_steering_and_copying_work_by_keyboard(page: Page) -> None:
+    page.evaluate("document.body.focus()")
+    tab_to(page, "transport")
+    page.press("ArrowDown")
+    page.wait_for("document.querySelector('[name=transport]').value === 'websocket'")
+    tab_to(page, "Add a lane")
+    page.press("Enter")
+    page.wait_for("document.querySelectorAll('.lane').length === 2")
+    tab_to(page, "Message", SHIFT)
+    page.type("endless")
+    page.press("Enter")
+    page.wait_for("document.querySelectorAll('.message.assistant').length === 2")
+    assert page.evaluate("document.activeElement.id") == "draft"
+    page.type("shorter")
+    page.press("Enter")
+    wait_for_turns(page, 4)
+    tab_to(page, "Lane 1", SHIFT)
+    page.press(" ")
+    page.wait_for("document.activeElement.ariaPressed === 'true'")
+    tab_to(page, "all")
+    page.press(" ")
+    tab_to(page, "Message", SHIFT)
+    page.type("endless, here")
+    page.press("Enter")
+    page.wait_for("document.querySelectorAll('.message.assistant').length === 5")
+    tab_to(page, "Stop")
+    page.press("Enter")
+    wait_for_turns(page, 5)
+    tab_to(page, "Copy as", SHIFT)
+    page.press("ArrowDown")
+    page.wait_for("document.querySelector('dialog').open && document.activeElement.className === 'snippet'")
+    page.press("Escape")
+    page.wait_for("!document.querySelector('dialog').open && document.activeElement.ariaLabel === 'Copy as'")
+    tab_to(page, "Remove lane 2", SHIFT)
+    page.press("Enter")
+    page.wait_for("document.querySelectorAll('.lane').length === 1")

@@ -1,8 +1,10 @@
 """All views, in a browser: the log, the server, the key, hostile content, accessibility, colours and small screens."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -15,6 +17,7 @@ from tests.tools.mcp.sum_server import run_sum_server
 
 pytestmark = pytest.mark.needs("chromium")
 
+ATTACK = "<img src=x onerror=window.hacked=1>"
 HACKED = "window.hacked !== undefined || document.querySelector('main script, main iframe, main b + i') !== null"
 
 
@@ -218,18 +221,17 @@ def test_content_of_models_is_shown_as_text(page: Page) -> None:
 @pytest.mark.shows("H7.8")
 def test_content_of_clients_is_shown_as_text(page: Page, server: ServerProcess) -> None:
     """Names, metadata, tool calls and tool outputs, in every view that shows them."""
-    attack = "<img src=x onerror=window.hacked=1>"
-    tool = {"type": "function", "name": "f", "description": attack, "parameters": {"type": "object"}}
+    tool = {"type": "function", "name": "f", "description": ATTACK, "parameters": {"type": "object"}}
     items = [
-        {"role": "user", "content": attack},
-        {"type": "function_call", "call_id": attack, "name": "f", "arguments": json.dumps({"x": attack})},
-        {"type": "function_call_output", "call_id": attack, "output": attack},
+        {"role": "user", "content": ATTACK},
+        {"type": "function_call", "call_id": ATTACK, "name": "f", "arguments": json.dumps({"x": ATTACK})},
+        {"type": "function_call_output", "call_id": ATTACK, "output": ATTACK},
     ]
-    body = {"model": attack, "input": items, "metadata": {attack: attack}, "tools": [tool], "instructions": attack}
+    body = {"model": ATTACK, "input": items, "metadata": {ATTACK: ATTACK}, "tools": [tool], "instructions": ATTACK}
     response_id = json.loads(server.post(body)[1])["id"]
     for path in (f"/ui/talk/{response_id}", f"/ui/wire/{response_id}", "/ui/log"):
         page.open(server.url + path)
-        page.wait_for_text(attack)
+        page.wait_for_text(ATTACK)
         page.wait_for("!document.querySelector('event-list') || document.querySelector('event-list [role=option]')")
         if "wire" in path:
             page.click("event-list [role=option]")
@@ -257,6 +259,54 @@ def test_addresses_and_errors_are_shown_as_text(page: Page, server: ServerProces
     page.wait_for_text("The engine <i>died</i>.")
     assert not page.evaluate(HACKED)
     page.complaints = [one for one in page.complaints if "404" not in one and "400" not in one]
+
+
+# Every kind of item, with text of models, tools, MCP servers and search results in every place where it can be.
+HOSTILE_ITEMS: list[dict[str, Any]] = [
+    {"type": "message", "role": "assistant", "content": [
+        {"type": "output_text", "text": "ATTACK", "annotations": [
+            {"type": "url_citation", "url": "javascript:window.hacked=1", "title": "ATTACK", "start_index": 0,
+             "end_index": 1},
+            {"type": "file_citation", "file_id": "file_1", "filename": "ATTACK", "index": 0},
+        ]},
+        {"type": "refusal", "refusal": "ATTACK"},
+    ]},
+    {"type": "message", "role": "user", "content": [
+        {"type": "input_file", "filename": "ATTACK.txt", "file_data": "data:text/plain;base64,aGk="}]},
+    {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "ATTACK"}]},
+    {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "ATTACK"},
+    {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "ATTACK"}]},
+    {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "odd", "tools": [
+        {"name": "ATTACK", "description": "ATTACK", "input_schema": {}}]},
+    {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "odd", "name": "ATTACK", "arguments": "ATTACK"},
+    {"type": "mcp_call", "id": "mcp_1", "server_label": "odd", "name": "ATTACK", "arguments": "ATTACK",
+     "output": "ATTACK"},
+    {"type": "mcp_call", "id": "mcp_2", "server_label": "odd", "name": "g", "arguments": "{}", "error": "ATTACK"},
+    {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "ATTACK"}},
+    {"type": "code_interpreter_call", "id": "ci_1", "status": "completed", "container_id": "cntr_1", "code": "ATTACK"},
+]  # fmt: skip
+
+
+@pytest.mark.shows("H7.8")
+def test_content_of_every_item_is_shown_as_text(page: Page, server: ServerProcess) -> None:
+    template = json.dumps(HOSTILE_ITEMS)
+    numbers = iter(range(template.count("ATTACK")))  # each place has its own text
+    items = json.loads(re.sub("ATTACK", lambda _: f"[{next(numbers)}] {ATTACK}", template))
+    body = {"model": "fake", "input": [*items, {"role": "user", "content": "hi"}], "metadata": {"a": f"m {ATTACK}"}}
+    response_id = json.loads(server.post(body)[1])["id"]
+    page.open(f"{server.url}/ui/talk/{response_id}")
+    page.wait_for("document.querySelector('.figures')")
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    text = page.text()
+    # the citation of a script shows its type only
+    assert [number for number in range(template.count("ATTACK")) if f"[{number}] {ATTACK}" not in text] == [1]
+    assert not page.evaluate(HACKED)
+    page.click(".figures a")
+    page.wait_for("document.querySelector('event-list [role=option]')")
+    page.click("event-list [role=option]")
+    page.wait_for_text(f"m {ATTACK}")
+    assert not page.evaluate(HACKED)
+    assert page.evaluate("document.querySelectorAll('img').length") == 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -59,7 +59,9 @@ def test_filters_are_in_the_address(page: Page, server: ServerProcess) -> None:
     page.evaluate("(() => { const one = document.querySelector('[name=item]'); one.selectedIndex = 1;"
                   "one.dispatchEvent(new Event('change')); })()")  # fmt: skip
     page.wait_for("location.search.startsWith('?item=rs_')")
-    assert page.evaluate("[...document.querySelectorAll('.event')].every((one) => one.classList.contains('c0'))")
+    assert page.evaluate(
+        "[...document.querySelectorAll('.event')].every((one) => one.style.borderLeftColor === 'var(--c0)')"
+    )
 
 
 @pytest.mark.shows("H7.7")

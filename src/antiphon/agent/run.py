@@ -41,12 +41,21 @@ _ENDINGS: dict[FinishKind | None, ResponseEnding] = {
     "content_filter": ResponseEnding(status="incomplete", reason="content_filter"),
 }
 _WARMUP_ENDING = ResponseEnding(status="completed", allow_empty=True)
-_STEERED_ENDING = ResponseEnding(status="incomplete", reason="steered")
 _NO_COUNTS = TokenCounts()
 
 
 class Steered(AntiphonError):
     """Not a failure: the run ends because a steered successor replaces it."""
+
+
+class CancelledByClient(AntiphonError):
+    """Not a failure: the client cancels the run while it reads the events."""
+
+
+_CLIENT_ENDINGS: dict[type[AntiphonError], ResponseEnding] = {
+    Steered: ResponseEnding(status="incomplete", reason="steered"),
+    CancelledByClient: ResponseEnding(status="cancelled"),
+}
 
 
 class MultiTurn(Struct, frozen=True, kw_only=True):
@@ -165,9 +174,13 @@ class Run:
         self.interrupt(Steered("The response was steered."))
         return True
 
+    def stop(self) -> None:
+        """End the run as cancelled; its driver still receives the terminal event."""
+        self.interrupt(CancelledByClient("The response was cancelled."))
+
     def _fail(self, error: AntiphonError) -> None:
-        if isinstance(error, Steered):
-            self.ending = _STEERED_ENDING
+        if (ending := _CLIENT_ENDINGS.get(type(error))) is not None:
+            self.ending = ending
         elif isinstance(error, ContentBlocked):
             self.ending = _ENDINGS["content_filter"]
         else:

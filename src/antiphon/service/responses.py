@@ -11,10 +11,11 @@ run is handed out:
 Errors of a request are raised before anything is handed out, so the client gets a plain 4xx.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
+from antiphon.agent.run import Run
 from antiphon.errors import UnsupportedParameter
 from antiphon.protocol.decoding.codec import DecodedRequest, encode
 from antiphon.protocol.types.items import InputItem
@@ -41,7 +42,7 @@ class AcceptedResponse(Struct, frozen=True):
     ignored: list[str]
     # items before the output, for an unstored response that only its connection caches
     history: Sequence[InputItem] | None = None
-    steer: Callable[[], bool] | None = None  # for the connection: stops the run if possible (`Run.steer`)
+    run: Run | None = None  # for the connection, which may steer or cancel it
 
 
 class Responses(Struct, frozen=True, eq=False):
@@ -100,8 +101,8 @@ class Responses(Struct, frozen=True, eq=False):
             return AcceptedResponse(source, None, planned.ignored)
         unstored = not planned.opening.store
         history = (*planned.earlier, *planned.decoded.request.input) if unstored else None
-        steer = source.run.steer if isinstance(source, DirectRun) else None
-        return AcceptedResponse(source, None, planned.ignored, history, steer)
+        run = source.run if isinstance(source, DirectRun) else None
+        return AcceptedResponse(source, None, planned.ignored, history, run)
 
     def _defer_row(self, tenant: str, planned: PlannedResponse, key: IdempotencyKey | None) -> OwnedRow | None:
         """Return a row that is written once, at the end, if nothing can refer to the response before that."""

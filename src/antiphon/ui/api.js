@@ -2,6 +2,8 @@
 
 import { signal } from './vendor/signals-core.js';
 
+/** The path below which the server is mounted: nothing, or such as `/llm`. */
+export const BASE = new URL('..', import.meta.url).pathname.slice(0, -1);
 const KEY = 'antiphon-key'; // kept for this tab only
 
 export const apiKey = signal(sessionStorage.getItem(KEY) ?? '');
@@ -18,11 +20,7 @@ export function setKey(key) {
 
 /** A reply with a status of 4xx or 5xx, or no reply at all (status 0). */
 export class ApiError extends Error {
-  /**
-   * @param {number} status
-   * @param {string} message
-   * @param {string | null} param
-   */
+  /** @param {number} status @param {string} message @param {string | null} param */
   constructor(status, message, param = null) {
     super(param ? `${message} (${param})` : message);
     this.status = status;
@@ -42,7 +40,7 @@ export async function send(path, { method = 'GET', body, signal } = {}) {
   if (apiKey.value) headers.authorization = `Bearer ${apiKey.value}`;
   if (body !== undefined) headers['content-type'] = 'application/json';
   const init = { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) };
-  const reply = await fetch(path, init).catch((error) => {
+  const reply = await fetch(BASE + path, init).catch((error) => {
     throw error.name === 'AbortError' ? error : new ApiError(0, 'The server cannot be reached.');
   });
   if (reply.ok) return reply;

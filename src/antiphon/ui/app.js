@@ -2,7 +2,7 @@
 
 import { html, nothing, render } from './vendor/lit-html.js';
 import { effect } from './vendor/signals-core.js';
-import { apiKey, needsKey, setKey } from './api.js';
+import { apiKey, BASE, needsKey, setKey } from './api.js';
 import { loadCapabilities, navigate, notice, route } from './store.js';
 import { connectView } from './views/connect.js';
 import { inboxView } from './views/inbox.js';
@@ -72,10 +72,14 @@ addEventListener('click', (event) => {
   const link = event.target instanceof Element ? event.target.closest('a[data-nav]') : null;
   if (!(link instanceof HTMLAnchorElement) || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();
-  navigate(link.pathname + link.search);
+  navigate(link.pathname.slice(BASE.length) + link.search);
 });
 
 const root = /** @type {HTMLElement} */ (document.getElementById('app'));
 root.replaceChildren();
-effect(() => { render(page(), root); });
+effect(() => {
+  render(page(), root);
+  // Links name paths of the server; a prefix is added here.
+  for (const link of root.querySelectorAll(`a[href^="/"]:not([href^="${BASE}/"])`)) link.setAttribute('href', BASE + link.getAttribute('href'));
+});
 loadCapabilities();

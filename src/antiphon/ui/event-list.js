@@ -19,16 +19,22 @@ export class EventList extends HTMLElement {
   /** @type {ListData} */
   #data = { events: [], label: '', selected: -1, colours: new Map() };
   #isAtEnd = true;
+  #top = 0;
+  #height = 0;
 
   connectedCallback() {
     this.tabIndex = 0;
     this.setAttribute('role', 'listbox');
     this.addEventListener('scroll', () => {
-      this.#isAtEnd = this.scrollTop + this.clientHeight >= this.scrollHeight - ROW;
+      this.#top = this.scrollTop;
+      this.#isAtEnd = this.#top + this.#height >= this.scrollHeight - ROW;
       this.#draw();
     });
     this.addEventListener('keydown', (event) => this.#press(event));
-    new ResizeObserver(() => this.#draw()).observe(this);
+    new ResizeObserver(() => {
+      this.#height = this.clientHeight;
+      this.#draw();
+    }).observe(this);
   }
 
   /** @param {ListData} data */
@@ -37,7 +43,8 @@ export class EventList extends HTMLElement {
     this.#data = data;
     this.setAttribute('aria-label', data.label);
     this.#draw();
-    if (hasGrown && this.#isAtEnd) this.scrollTop = this.scrollHeight;
+    // Later: while the page renders, it would cost a layout.
+    if (hasGrown && this.#isAtEnd) queueMicrotask(() => { this.scrollTop = data.events.length * ROW; });
   }
 
   /** @param {KeyboardEvent} event */
@@ -61,21 +68,22 @@ export class EventList extends HTMLElement {
   }
 
   #draw() {
-    const { events, selected, colours, isEqual } = this.#data;
-    const first = Math.max(0, Math.floor(this.scrollTop / ROW) - MARGIN);
-    const rows = events.slice(first, first + Math.ceil(this.clientHeight / ROW) + 2 * MARGIN);
+    const { events, label, selected, colours, isEqual } = this.#data;
+    const id = (/** @type {number} */ number) => `${label}-${number}`.replaceAll(' ', '-');
+    const first = Math.max(0, Math.floor(this.#top / ROW) - MARGIN);
+    const rows = events.slice(first, first + Math.ceil(this.#height / ROW) + 2 * MARGIN);
     const visible = rows.find((event) => event.number === selected);
-    if (visible) this.setAttribute('aria-activedescendant', `${this.#data.label}-${selected}`.replaceAll(' ', '-'));
+    if (visible) this.setAttribute('aria-activedescendant', id(selected));
     else this.removeAttribute('aria-activedescendant');
     render(html`<div class="spacer" role="presentation" .style=${`height:${events.length * ROW}px`}><div role="presentation" .style=${`transform:translateY(${first * ROW}px)`}>
       ${rows.map((event, index) => {
         const before = events[first + index - 1];
         const place = colours.get(event.item);
-        return html`<div role="option" id=${`${this.#data.label}-${event.number}`.replaceAll(' ', '-')} aria-selected=${event.number === selected}
-          class="event ${place === undefined ? '' : `c${place % 8}`}" @click=${() => this.#pick(event)}>
+        return html`<div role="option" id=${id(event.number)} aria-selected=${event.number === selected}
+          class="event" .style=${place === undefined ? '' : `border-left-color:var(--c${place % 8})`} @click=${() => this.#pick(event)}>
           <span class="number">${event.number}</span><span class="delta">${before ? `+${(event.time - before.time).toFixed(1)}` : `${event.time.toFixed(1)}`}</span>
           <span class="type">${event.type.replace(/^response\./, '')}</span><span class="bytes">${event.bytes} B</span>
-          ${isEqual ? html`<span class=${isEqual(event) ? 'same' : 'other'}>${isEqual(event) ? '=' : '≠'}</span>` : nothing}</div>`;
+          ${isEqual ? html`<span class=${isEqual(event) ? 'same' : 'other'}>${isEqual(event) ? '=' : '≠'}</span>` : ''}</div>`;
       })}</div></div>`, this);
   }
 }

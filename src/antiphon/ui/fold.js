@@ -45,28 +45,12 @@ export function applyEvent(response, event) {
   return response;
 }
 
-/**
- * Return the Response at the end of a stream.
- * @param {Iterable<Json>} events
- * @returns {Json | null}
- */
-export function fold(events) {
-  /** @type {Json | null} */
-  let response = null;
-  for (const event of events) response = applyEvent(response, event);
-  return response;
-}
-
 /** @param {string} type whether it is the type of the last event of a stream */
 export function isTerminal(type) {
-  return type === 'response.completed' || type === 'response.incomplete' || type === 'response.failed';
+  return /^response\.(completed|incomplete|failed)$/.test(type);
 }
 
-/**
- * @param {Json} item
- * @param {string} name of the event, without `response.`
- * @param {Json} event
- */
+/** @param {Json} item @param {string} name of the event, without `response.` @param {Json} event */
 function applyToItem(item, name, event) {
   const dot = name.lastIndexOf('.');
   const subject = name.slice(0, dot), action = name.slice(dot + 1);
@@ -91,11 +75,7 @@ function applyToItem(item, name, event) {
   }
 }
 
-/**
- * @param {Json} item
- * @param {string} action
- * @param {Json} event
- */
+/** @param {Json} item @param {string} action @param {Json} event */
 function applyToCommand(item, action, event) {
   const commands = ((item.action ??= {}).commands ??= []), index = event.command_index;
   commands[index] = action === 'delta' ? (commands[index] ?? '') + event.delta : event.command;

@@ -5,12 +5,7 @@ import { makeLink, renderMarkdown } from './markdown.js';
 
 /** @typedef {import('./fold.js').Json} Json */
 
-/**
- * Render one item of an input or an output.
- * @param {Json} item
- * @param {string} key unique for the item on the page
- * @param {boolean} isOpen whether it is still growing
- */
+/** Render an item. @param {Json} item @param {string} key unique for it on the page @param {boolean} isOpen whether it is still growing */
 export function renderItem(item, key, isOpen = false) {
   switch (item.type ?? 'message') {
     case 'message':
@@ -27,19 +22,19 @@ export function renderItem(item, key, isOpen = false) {
     case 'code_interpreter_call':
       return renderCode(item);
     case 'web_search_call':
-      return box(`web search ${statusText(item)}`, describeSearch(item.action), '');
+      return box(`web search ${statusText(item)}`, item.action?.query ?? item.action?.queries?.join(' · ') ?? item.action?.url, '');
     case 'file_search_call':
-      return box(`file search ${statusText(item)}`, (item.queries ?? []).join(' · '), searchResults(item));
+      return box(`file search ${statusText(item)}`, list(item.queries).join(' · '), list(item.results).map((one) => `${one.filename} (${one.score})`).join('\n'));
     case 'image_generation_call':
-      return html`<figure class="item">${item.result ? image(`data:image/${item.output_format ?? 'png'};base64,${item.result}`) : nothing}
+      return html`<figure class="item">${item.result ? image(`data:image/${item.output_format ?? 'png'};base64,${item.result}`) : ''}
         <figcaption>image ${statusText(item)}</figcaption></figure>`;
     case 'shell_call':
-      return box(`shell ${statusText(item)}`, '', (item.action?.commands ?? []).join('\n'));
+      return box(`shell ${statusText(item)}`, '', list(item.action?.commands).join('\n'));
     case 'shell_call_output':
-      return box('shell output', '', (item.output ?? []).map((/** @type {Json} */ one) => `${one.stdout ?? ''}${one.stderr ?? ''}`).join('\n'));
+      return box('shell output', '', list(item.output).map((one) => `${one.stdout ?? ''}${one.stderr ?? ''}`).join('\n'));
     case 'mcp_list_tools':
       return box(`MCP ${item.server_label}`, `${item.tools?.length ?? 0} tools`,
-        (item.tools ?? []).map((/** @type {Json} */ tool) => `${tool.name}: ${tool.description ?? ''}`).join('\n'), false);
+        list(item.tools).map((tool) => `${tool.name}: ${tool.description ?? ''}`).join('\n'), false);
     case 'mcp_approval_request':
       return box(`MCP ${item.server_label} asks to call`, item.name, pretty(item.arguments));
     case 'mcp_approval_response':
@@ -51,9 +46,9 @@ export function renderItem(item, key, isOpen = false) {
 
 /** @param {Json} item @param {string} key */
 function renderMessage(item, key) {
-  const parts = typeof item.content === 'string' ? [{ type: 'input_text', text: item.content }] : item.content ?? [];
+  const parts = typeof item.content === 'string' ? [{ type: 'input_text', text: item.content }] : list(item.content);
   return html`<div class="item message ${item.role === 'assistant' ? 'assistant' : 'user'}">
-    ${parts.map((/** @type {Json} */ part, /** @type {number} */ index) => renderPart(part, `${key}/${index}`, item.role))}
+    ${parts.map((part, index) => renderPart(part, `${key}/${index}`, item.role))}
   </div>`;
 }
 
@@ -61,7 +56,7 @@ function renderMessage(item, key) {
 function renderPart(part, key, role) {
   switch (part.type) {
     case 'output_text':
-      return html`<div class="markdown">${renderMarkdown(key, part.text)}</div>${citations(part.annotations ?? [])}`;
+      return html`${renderMarkdown(key, part.text)}${citations(part.annotations ?? [])}`;
     case 'refusal':
       return html`<p class="refusal">${part.refusal}</p>`;
     case 'input_image':
@@ -70,17 +65,17 @@ function renderPart(part, key, role) {
       return html`<span class="chip">${part.filename ?? part.file_id ?? part.file_url ?? 'file'}</span>`;
     default:
       return role === 'assistant'
-        ? html`<div class="markdown">${renderMarkdown(key, part.text ?? '')}</div>`
+        ? renderMarkdown(key, part.text ?? '')
         : html`<p class="plain">${part.text ?? pretty(part)}</p>`;
   }
 }
 
 /** @param {Json} item @param {string} key @param {boolean} isOpen */
 function renderReasoning(item, key, isOpen) {
-  const parts = [...(item.summary ?? []), ...(item.content ?? [])];
+  const parts = [...list(item.summary), ...list(item.content)];
   if (!parts.length) return item.encrypted_content ? box('reasoning', 'encrypted', '') : nothing;
   return html`<details class="item reasoning" .open=${isOpen}><summary>${isOpen ? 'Reasoning …' : 'Reasoning'}</summary>
-    ${parts.map((part, index) => html`<div class="markdown">${renderMarkdown(`${key}/r${index}`, part.text ?? '')}</div>`)}
+    ${parts.map((part, index) => renderMarkdown(`${key}/r${index}`, part.text ?? ''))}
   </details>`;
 }
 
@@ -89,24 +84,19 @@ function renderCall(item) {
   const label = item.type === 'mcp_call' ? `MCP ${item.server_label}` : item.type === 'function_call' ? 'function' : 'tool';
   const result = item.error ? pretty(item.error) : item.output ? outputText(item.output) : '';
   return html`${box(`${label} call ${statusText(item)}`, item.name, pretty(item.arguments ?? item.input ?? ''))}
-    ${result ? box(item.error ? 'error' : 'output', '', result) : nothing}`;
+    ${result ? box(item.error ? 'error' : 'output', '', result) : ''}`;
 }
 
 /** @param {Json} item */
 function renderCode(item) {
-  const outputs = item.outputs ?? [];
-  const logs = outputs.filter((/** @type {Json} */ one) => one.type === 'logs');
+  const outputs = list(item.outputs);
+  const logs = outputs.filter((one) => one.type === 'logs');
   return html`${box(`code ${statusText(item)}`, '', item.code ?? '')}
-    ${logs.length ? box('output', '', logs.map((/** @type {Json} */ one) => one.logs).join('\n')) : nothing}
-    ${outputs.filter((/** @type {Json} */ one) => one.type === 'image').map((/** @type {Json} */ one) => image(one.url))}`;
+    ${logs.length ? box('output', '', logs.map((one) => one.logs).join('\n')) : ''}
+    ${outputs.filter((one) => one.type === 'image').map((one) => image(one.url))}`;
 }
 
-/**
- * A box with a label, a name and text that can be folded.
- * @param {string} label
- * @param {string} name
- * @param {string} text
- */
+/** A box with a label, a name and text that can be folded. @param {string} label @param {string} name @param {string} text */
 function box(label, name, text, isOpen = true) {
   if (!text) return html`<div class="item box"><span class="label">${label}</span> <b>${name}</b></div>`;
   return html`<details class="item box" ?open=${isOpen}>
@@ -126,19 +116,14 @@ function citations(annotations) {
     html`<li>${makeLink(one.url ?? '', one.title || one.url) ?? one.filename ?? one.file_id ?? one.type}</li>`)}</ol>`;
 }
 
+/** @param {any} value @returns {Json[]} */
+function list(value) {
+  return value ?? [];
+}
+
 /** @param {Json} item */
 function statusText(item) {
   return item.status && item.status !== 'completed' ? `· ${item.status.replaceAll('_', ' ')}` : '';
-}
-
-/** @param {Json | undefined} action */
-function describeSearch(action) {
-  return action?.query ?? action?.queries?.join(' · ') ?? action?.url ?? '';
-}
-
-/** @param {Json} item */
-function searchResults(item) {
-  return (item.results ?? []).map((/** @type {Json} */ one) => `${one.filename} (${one.score})`).join('\n');
 }
 
 /** @param {string | Json[] | unknown} output */

@@ -2,7 +2,7 @@
  * Markdown → DOM nodes: headings, lists, tables, quotes, code, emphasis, links. Raw HTML is shown as text.
  *
  * Nodes are made by createElement and text nodes only, so no content can become markup. Blocks that have not changed
- * since the last call keep their nodes, so a growing text costs only its last block.
+ * since the last call keep their nodes, in groups, so that a growing text costs only its last block and group.
  */
 
 // Lengths are bounded, so that no text takes quadratic time.
@@ -13,25 +13,31 @@ const INLINE = new RegExp([
 ].join('|'));
 const FENCE = /^\s{0,3}(```+|~~~+)\s*([\w+#.-]*)/;
 const LIST = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
-const MAX_BLOCKS = 400; // of which nodes are kept
+const MAX_TEXTS = 400; // of which nodes are kept
+const GROUP = 64; // blocks
 
-/** @type {Map<string, {source: string, node: Node}[]>} */
+/** @type {Map<string, {text: string, blocks: {source: string, node: HTMLElement}[], root: HTMLElement}>} */
 const shown = new Map();
 
-/**
- * Return the nodes of a text.
- * @param {string} key what the text belongs to: its nodes are reused by the next call with this key
- * @param {string} text
- * @returns {Node[]}
- */
+/** Return an element with a text. @param {string} key what the text belongs to: its element is reused by the next call with this key @param {string} text */
 export function renderMarkdown(key, text) {
-  const before = shown.get(key) ?? [];
-  const blocks = splitBlocks(text).map((source, index) =>
-    before[index]?.source === source ? before[index] : { source, node: renderBlock(source) });
+  const one = shown.get(key) ?? { text: '', blocks: [], root: element('div') };
   shown.delete(key);
-  shown.set(key, blocks);
-  if (shown.size > MAX_BLOCKS) shown.delete(/** @type {string} */ (shown.keys().next().value));
-  return blocks.map((block) => block.node);
+  shown.set(key, one);
+  if (shown.size > MAX_TEXTS) shown.delete(/** @type {string} */ (shown.keys().next().value));
+  const { blocks, root } = one;
+  if (text === one.text) return root;
+  one.text = text;
+  root.className = 'markdown';
+  const sources = splitBlocks(text);
+  const same = sources.findIndex((source, index) => blocks[index]?.source !== source);
+  for (const { node } of blocks.splice(same < 0 ? sources.length : same)) node.remove();
+  for (const source of sources.slice(blocks.length)) {
+    const node = renderBlock(source);
+    (root.children[Math.floor(blocks.length / GROUP)] ?? root.appendChild(element('div'))).append(node);
+    blocks.push({ source, node });
+  }
+  return root;
 }
 
 /** @param {string} text @returns {string[]} */
@@ -65,7 +71,7 @@ function splitBlocks(text) {
   return blocks.map((lines) => lines.join('\n').replace(/\n+$/, '')).filter((block) => block.trim());
 }
 
-/** @param {string} source @returns {Node} */
+/** @param {string} source @returns {HTMLElement} */
 function renderBlock(source) {
   const lines = source.split('\n');
   const fence = FENCE.exec(lines[0]);
@@ -154,11 +160,7 @@ function renderSpan(span) {
   return link ? makeLink(link[2], link[1] || link[2]) ?? span : makeLink(span, span) ?? span;
 }
 
-/**
- * Return a link to another page; null unless it is http or https.
- * @param {string} url
- * @param {string} label
- */
+/** Return a link to another page; null unless it is http or https. @param {string} url @param {string} label */
 export function makeLink(url, label) {
   if (!/^https?:\/\//i.test(url)) return null;
   const link = /** @type {HTMLAnchorElement} */ (element('a', [label]));

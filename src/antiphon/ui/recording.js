@@ -1,8 +1,10 @@
 /**
  * A stream as it arrived: every event with its time, and the Response that they fold to.
  *
- * If the connection breaks before the last event, the stream is taken up again after the last event that arrived.
+ * If the connection breaks before the last event, the stream is taken up again after the last event that arrived; that
+ * of a WebSocket, too, over HTTP.
  * @typedef {{number: number, time: number, type: string, bytes: number, item: string, raw: string}} WireEvent
+ * @typedef {{send: (message: object) => void, close: () => void}} Channel a WebSocket
  * @typedef {'connecting' | 'streaming' | 'resuming' | 'ended' | 'stopped' | 'failed'} State
  */
 
@@ -12,6 +14,8 @@ import { readEvents } from './sse.js';
 
 const MAX_ATTEMPTS = 12; // to take a stream up again, in about half a minute
 const MAX_PAUSE = 4000; // milliseconds between two attempts
+// Milliseconds of a frame in which events are taken: however many arrive at once, it has time to render, too.
+const FRAME = 16, SLICE = 4;
 const encoder = new TextEncoder();
 
 export class Recording {
@@ -34,14 +38,18 @@ export class Recording {
   items = new Map();
   /** Numbers of the events after which the connection was lost. @type {number[]} */
   breaks = [];
+  /** The WebSocket that the events arrive on. @type {Channel | null} */
+  channel = null;
   #last = -1;
   #followed = '';
   #abort = new AbortController();
   #changed;
+  #ended;
 
-  /** @param {() => void} changed called after every change */
-  constructor(changed) {
+  /** @param {() => void} changed called after every change @param {() => void} ended called at the end */
+  constructor(changed, ended = () => {}) {
     this.#changed = changed;
+    this.#ended = ended;
   }
 
   get id() {
@@ -49,7 +57,7 @@ export class Recording {
   }
 
   get isRunning() {
-    return this.state === 'connecting' || this.state === 'streaming' || this.state === 'resuming';
+    return ['connecting', 'streaming', 'resuming'].includes(this.state);
   }
 
   /** Create a response and record its stream to the end. @param {Record<string, unknown>} body */
@@ -57,42 +65,46 @@ export class Recording {
     return this.#run('/v1/responses', { method: 'POST', body: { ...body, stream: true } });
   }
 
-  /**
-   * Record the stream of a stored response, all of it or what follows an event.
-   * @param {string} id
-   * @param {number} after
-   */
+  /** Record the stream of a stored response, all of it or what follows an event. @param {string} id @param {number} after */
   follow(id, after = -1) {
     this.#last = after;
     this.#followed = id;
     return this.#run(streamPath(id, after), {});
   }
 
-  /** Close the connection, as if the network had failed: the stream is taken up again. */
-  drop() {
-    this.#abort.abort();
+  /** Read on over HTTP: the WebSocket was closed. */
+  lose() {
+    this.channel = null;
+    return this.#run('', {});
   }
 
-  /** End the response: cancel it if it runs in the background, else close its connection. */
+  /** Close the connection, as if the network had failed: the stream is taken up again. */
+  drop() {
+    if (this.channel) this.channel.close();
+    else this.#abort.abort();
+  }
+
+  /** End the response: cancel it, or close its connection if it neither runs in the background nor on a WebSocket. */
   async stop() {
-    if (this.response?.background && this.id) {
-      await send(`/v1/responses/${this.id}/cancel`, { method: 'POST' }).catch((error) => this.#end('failed', error));
+    if (this.channel && this.id) this.channel.send({ type: 'response.cancel', response_id: this.id });
+    else if (this.channel) this.drop(); // it has no id yet
+    else if (this.response?.background && this.id) {
+      await send(`/v1/responses/${this.id}/cancel`, { method: 'POST' }).catch((error) => this.end('failed', error));
     } else {
-      this.#end('stopped');
+      this.end('stopped');
       this.#abort.abort();
     }
   }
 
-  /**
-   * @param {string} path
-   * @param {{method?: string, body?: unknown}} options
-   */
+  /** @param {string} path none if the connection has just been lost @param {{method?: string, body?: unknown}} options */
   async #run(path, options) {
     for (let attempt = 0; this.isRunning; attempt++) {
-      const failure = await this.#read(path, options, () => { attempt = 0; });
+      const before = this.#last;
+      const failure = path ? await this.#read(path, options) : null;
+      if (this.#last > before) attempt = 0;
       if (!this.isRunning) return;
       if ((failure && !isTemporary(failure)) || !this.id || attempt >= MAX_ATTEMPTS) {
-        this.#end('failed', failure ?? new Error('The connection was lost.'));
+        this.end('failed', failure ?? new Error('The connection was lost.'));
         return;
       }
       if (this.breaks[this.breaks.length - 1] !== this.#last) this.breaks.push(this.#last);
@@ -104,22 +116,26 @@ export class Recording {
     }
   }
 
-  /**
-   * Read one connection to its end; return why it failed, if the server said so.
-   * @param {string} path
-   * @param {{method?: string, body?: unknown}} options
-   * @param {() => void} arrived
-   * @returns {Promise<Error | null>}
-   */
-  async #read(path, options, arrived) {
+  /** Read one connection to its end; return why it failed, if the server said so. @param {string} path @param {{method?: string, body?: unknown}} options */
+  async #read(path, options) {
     this.#abort = new AbortController();
+    let end = 0; // of the current slice
     try {
       const reply = await send(path, { ...options, signal: this.#abort.signal });
       if (!reply.body) return null;
       for await (const events of readEvents(reply.body)) {
-        arrived();
-        for (const event of events) this.#take(event);
-        this.#changed();
+        const now = performance.now();
+        if (now > end + FRAME) end = now + SLICE;
+        for (const { data, raw } of events) {
+          if (performance.now() > end && !document.hidden) {
+            await new Promise((resolve) => {
+              requestAnimationFrame(resolve);
+              setTimeout(resolve, 500); // the tab may be hidden meanwhile
+            });
+            end = performance.now() + SLICE;
+          }
+          if (data !== '[DONE]') this.receive(JSON.parse(data), raw, now);
+        }
         if (!this.isRunning) return null;
       }
       return null;
@@ -128,14 +144,13 @@ export class Recording {
     }
   }
 
-  /** @param {import('./sse.js').SseEvent} sse */
-  #take({ type, data, raw }) {
-    if (type === 'keepalive' || data === '[DONE]') return;
-    const event = JSON.parse(data);
-    const time = performance.now() - this.began;
+  /** Take an event. @param {import('./fold.js').Json} event @param {string} raw @param {number} [arrived] */
+  receive(event, raw, arrived = performance.now()) {
+    if (event.type === 'keepalive' || !this.isRunning) return;
+    const time = arrived - this.began;
     const item = event.item_id ?? event.item?.id ?? (event.output_index === undefined ? '' : `#${event.output_index}`);
     const number = event.sequence_number ?? this.#last + 1;
-    const bytes = encoder.encode(raw).length;
+    const bytes = /[^\0-\x7f]/.test(raw) ? encoder.encode(raw).length : raw.length;
     this.events.push({ number, time, type: event.type, bytes, item, raw });
     this.bytes += bytes;
     this.types.add(event.type);
@@ -147,16 +162,18 @@ export class Recording {
     }
     this.response = applyEvent(this.response, event);
     this.state = 'streaming';
-    if (isTerminal(event.type)) this.#end('ended');
+    if (isTerminal(event.type)) this.end('ended');
+    else this.#changed();
   }
 
   /** @param {State} state @param {Error} [error] */
-  #end(state, error) {
+  end(state, error) {
     if (!this.isRunning) return;
     this.state = state;
     this.error = error?.message ?? '';
     if (error instanceof ApiError) this.rejected = error.param;
     this.#changed();
+    this.#ended();
   }
 }
 
@@ -170,7 +187,12 @@ function isTemporary(error) {
   return error instanceof ApiError && [0, 429, 502, 503, 504].includes(error.status);
 }
 
+/** The JSON text of an event, without what SSE and the lanes of a WebSocket add. @param {WireEvent} event */
+export function eventText({ raw }) {
+  return raw.replace(/^(?:event:.*\n)?data: ?/, '').replace(/,"stream_id":"[\w.-]+"}$/, '}');
+}
+
 /** The JSON of an event. @param {WireEvent} event */
 export function parseEvent(event) {
-  return JSON.parse(event.raw.replace(/^(?:event:.*\n)?data: ?/, ''));
+  return JSON.parse(eventText(event));
 }

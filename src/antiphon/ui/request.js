@@ -2,37 +2,22 @@
 
 /**
  * @typedef {{label: string, url: string, approval: boolean}} McpServer
- * @typedef {object} Settings
- * @property {string} model
- * @property {string} instructions
- * @property {string} effort
- * @property {string} schema a JSON schema, or nothing
- * @property {string} functions a JSON list of function tools, or nothing
- * @property {string[]} hosted kinds of the server's own tools
- * @property {string} vectorStores ids for file_search, with spaces between them
- * @property {McpServer[]} mcp
- * @property {string} maxTokens
- * @property {boolean} store
- * @property {boolean} background
+ * @typedef {typeof DEFAULTS} Settings
  */
 
-/** @type {Settings} */
 export const DEFAULTS = {
-  model: '', instructions: '', effort: '', schema: '', functions: '', hosted: [], vectorStores: '', mcp: [], maxTokens: '',
-  store: true, background: true,
+  model: '', instructions: '', effort: '', maxTokens: '',
+  schema: '', functions: '', // JSON, or nothing
+  hosted: /** @type {string[]} */ ([]), // kinds of the server's own tools
+  vectorStores: '', // ids for file_search, with spaces between them
+  mcp: /** @type {McpServer[]} */ ([]),
+  store: true, background: true, transport: 'sse', // or `websocket`, which has no background
 };
 
-export const EXAMPLE_FUNCTION = `[
-  {
-    "name": "get_weather",
-    "description": "Current weather of a city.",
-    "parameters": {
-      "type": "object",
-      "properties": { "city": { "type": "string" } },
-      "required": ["city"]
-    }
-  }
-]`;
+export const EXAMPLE_FUNCTION = JSON.stringify([{
+  name: 'get_weather', description: 'Current weather of a city.',
+  parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+}], null, 2);
 
 /** Declarations of hosted tools that need more than a type, by their kinds. @type {Record<string, (settings: Settings) => object>} */
 const HOSTED = {
@@ -62,7 +47,7 @@ export function buildRequest(settings, input, previous, earlier = []) {
   if (settings.effort) body.reasoning = { effort: settings.effort, summary: 'auto' };
   if (settings.maxTokens) body.max_output_tokens = Number(settings.maxTokens);
   if (!settings.store) body.store = false;
-  else if (settings.background) body.background = true;
+  else if (settings.background && settings.transport === 'sse') body.background = true;
   return body;
 }
 
@@ -103,7 +88,7 @@ export const SNIPPETS = {
     `client = OpenAI(base_url="${origin}/v1")  # the key: OPENAI_API_KEY`,
     'response = client.responses.create(',
     ...Object.entries(body).map(([name, value]) => `    ${name}=${toPython(value, 1)},`),
-    ')', body.stream ? 'for event in response:\n    print(event)' : 'print(response.output_text)',
+    ')', 'print(response.output_text)',
   ].join('\n'),
   'openai-node': (body, origin) => [
     "import OpenAI from 'openai';", '',

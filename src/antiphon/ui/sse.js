@@ -9,11 +9,7 @@ export class SseParser {
   /** @type {string[]} */
   #lines = [];
 
-  /**
-   * Take the next bytes and return the events that they complete.
-   * @param {Uint8Array} bytes
-   * @returns {SseEvent[]}
-   */
+  /** Take the next bytes and return the events that they complete. @param {Uint8Array} bytes @returns {SseEvent[]} */
   push(bytes) {
     const text = this.#rest + this.#decoder.decode(bytes, { stream: true });
     // A CR at the end may be the first half of a CRLF, so it waits for the next bytes.
@@ -34,10 +30,7 @@ export class SseParser {
   }
 }
 
-/**
- * @param {string[]} lines
- * @returns {SseEvent | null} null for lines without data, such as comments
- */
+/** @param {string[]} lines @returns {SseEvent | null} null for lines without data, such as comments */
 function parseLines(lines) {
   let type = 'message';
   const data = [];
@@ -51,11 +44,7 @@ function parseLines(lines) {
   return data.length ? { type, data: data.join('\n'), raw: lines.join('\n') } : null;
 }
 
-/**
- * Read the events of a reply's body.
- * @param {ReadableStream<Uint8Array>} body
- * @returns {AsyncGenerator<SseEvent[], void, void>} lists of events that arrived together
- */
+/** Read the events of a reply's body, in lists of those that arrived together. @param {ReadableStream<Uint8Array>} body */
 export async function* readEvents(body) {
   const reader = body.getReader();
   const parser = new SseParser();

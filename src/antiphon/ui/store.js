@@ -1,13 +1,8 @@
 /** The state of the page, as signals. Views read them while they render; a change renders the page again. */
 
-import { getJson } from './api.js';
+import { BASE, getJson } from './api.js';
 import { Recording } from './recording.js';
 import { computed, signal } from './vendor/signals-core.js';
-
-/**
- * @typedef {{view: string, id: string, query: URLSearchParams}} PageRoute
- * @typedef {{input: import('./fold.js').Json[], request: Record<string, any>, recording: Recording}} Turn
- */
 
 const MAX_RECORDINGS = 50;
 
@@ -17,7 +12,6 @@ export const frame = signal(0);
 export const capabilities = signal(/** @type {any} */ (null));
 /** A sentence to show until it is dismissed. */
 export const notice = signal('');
-export const turns = signal(/** @type {Turn[]} */ ([]));
 export const models = computed(() => [
   ...(capabilities.value?.data ?? []).filter((/** @type {any} */ one) => one.does.includes('generate')),
 ]);
@@ -27,7 +21,7 @@ const recordings = new Map();
 let isFrameRequested = false;
 
 /** Render the page in the next frame: many events may arrive before it. */
-export function touch() {
+function touch() {
   if (isFrameRequested) return;
   isFrameRequested = true;
   const bump = () => {
@@ -39,8 +33,8 @@ export function touch() {
   setTimeout(bump, 500); // hidden tabs have no frames
 }
 
-/** Make a recording, which is found by `findRecording` once its response has an id. */
-export function makeRecording() {
+/** Make a recording, which is found by `findRecording` once its response has an id. @param {() => void} [ended] */
+export function makeRecording(ended) {
   /** @type {Recording} */
   const recording = new Recording(() => {
     if (recording.id && !recordings.has(recording.id)) {
@@ -48,7 +42,7 @@ export function makeRecording() {
       if (recordings.size > MAX_RECORDINGS) recordings.delete(/** @type {string} */ (recordings.keys().next().value));
     }
     touch();
-  });
+  }, ended);
   return recording;
 }
 
@@ -72,26 +66,26 @@ export function latestRecording() {
   return [...recordings.values()].pop();
 }
 
-/** @param {string} path */
+/** @param {string} path below the server's */
 export function navigate(path) {
-  history.pushState(null, '', path);
+  history.pushState(null, '', BASE + path);
   route.value = readLocation();
 }
 
 /** Change the query of the current view without a new entry in the history. @param {Record<string, string>} values */
 export function setQuery(values) {
   const query = new URLSearchParams(Object.entries(values).filter(([, value]) => value));
-  replacePath(`${location.pathname}${query.size ? `?${query}` : ''}`);
+  replacePath(`${location.pathname.slice(BASE.length)}${query.size ? `?${query}` : ''}`);
 }
 
-/** @param {string} path */
+/** @param {string} path below the server's */
 export function replacePath(path) {
-  history.replaceState(null, '', path);
+  history.replaceState(null, '', BASE + path);
   route.value = readLocation();
 }
 
 export function readLocation() {
-  const [, view = '', ...rest] = location.pathname.replace(/^\/(?!ui\/|ui$)/, '/ui/').split('/').slice(1);
+  const [, view = '', ...rest] = location.pathname.slice(BASE.length).replace(/^\/(?!ui\/|ui$)/, '/ui/').split('/').slice(1);
   return { view: view || 'talk', id: rest.join('/'), query: new URLSearchParams(location.search) };
 }
 

@@ -51,7 +51,7 @@ async def call_tool(server: ApiServer, declared: dict[str, Any], **fields: Any) 
     ("always", ["add"]), ("never", []), (None, []), ({"never": {"tool_names": ["add"]}}, []),
     ({"always": {"tool_names": ["add"]}}, ["add"]), ({"never": {"tool_names": ["other"]}}, ["add"]),
 ])  # fmt: skip
-@pytest.mark.shows("H7.20")
+@pytest.mark.shows("H7.23")
 async def test_tools_are_listed_with_approvals_and_bounds(
     server: ApiServer, sums: SumServer, rule: Any, asked: list[str]
 ) -> None:
@@ -72,7 +72,7 @@ async def test_a_list_is_never_old(server: ApiServer, sums: SumServer) -> None:
     assert (await list_tools(server, declare(sums.url))).json()["tools"][0]["description"] == "Adds more."
 
 
-@pytest.mark.shows("H7.20")
+@pytest.mark.shows("H7.23")
 async def test_a_call_gives_the_item_of_a_response(server: ApiServer, sums: SumServer) -> None:
     item = (await call_tool(server, declare(sums.url))).json()
     assert item.pop("id").startswith("mcp_")
@@ -91,7 +91,7 @@ async def test_an_error_of_the_tool_is_in_the_item(server: ApiServer, sums: SumS
     assert item["error"]["type"] == "mcp_tool_execution_error"
 
 
-@pytest.mark.shows("H7.20")
+@pytest.mark.shows("H7.23")
 async def test_a_call_that_needs_an_approval_is_not_made_without_it(server: ApiServer, sums: SumServer) -> None:
     declared = declare(sums.url, require_approval="always")
     answer = await call_tool(server, declared)
@@ -119,7 +119,7 @@ async def test_the_rules_of_the_operator_apply(sums: SumServer) -> None:
     ({"server": {"type": "function", "name": "f"}}, "server.type"),
     ({}, "server"),
 ])  # fmt: skip
-@pytest.mark.shows("H7.20")
+@pytest.mark.shows("H7.23")
 async def test_a_declaration_is_checked_as_in_a_response(server: ApiServer, fields: Any, param: str) -> None:
     for path in ("tools", "call"):
         answer = await server.post(f"antiphon/mcp/{path}", {**ADD, **fields} if path == "call" else fields)
@@ -142,7 +142,7 @@ async def test_tools_that_are_not_allowed_are_neither_listed_nor_called(server: 
     assert (await call_tool(server, declared)).error["param"] == "name"
 
 
-@pytest.mark.shows("H7.20")
+@pytest.mark.shows("H7.23")
 async def test_failures_of_the_server_are_typed(server: ApiServer) -> None:
     async with run_hostile_server() as hostile:
         declared = declare(hostile.url("unauthorized.list"), authorization=SECRET)

@@ -14,6 +14,7 @@ from antiphon.engines.fake.playback import Gate
 from antiphon.transport.middleware.app import App
 from tests.api.app import ApiServer, run_api
 from tests.support.asgi_client import DEADLINE
+from tests.tools.mcp.sum_server import run_sum_server
 from tests.transport.websocket.ws_client import SocketEvent, WebSocketClient, open_websocket
 
 pytestmark = pytest.mark.anyio
@@ -86,7 +87,7 @@ async def test_a_binary_frame_is_rejected_as_invalid_json() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["response.cancel", "response.inject", "ping", "", "x" * 10_000, None, 7, ["response.create"], "response.Create"],
+    ["response.inject", "ping", "", "x" * 10_000, None, 7, ["response.create"], "response.Create"],
     ids=lambda kind: repr(kind)[:30],
 )
 @pytest.mark.shows("F1.2")
@@ -256,6 +257,51 @@ async def test_without_lanes_a_concurrent_request_is_rejected() -> None:
         check_error(await client.create_rejected(stream_id="a"), 400, "invalid_stream_id")
         gate.open()
         assert read_text(await client.receive_end()) == "hm"
+        await check_usable(client)
+
+
+@pytest.mark.shows("F.14")
+async def test_a_running_response_is_cancelled() -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        gate = hold_reply(server)
+        client.send_create(stream_id="a")
+        response_id = (await client.receive_event())["response"]["id"]
+        await wait_reached(gate)
+        cancel = json.dumps({"type": "response.cancel", "response_id": response_id})
+        client.send(cancel)
+        event = await client.receive_end()
+        assert (event["type"], event["stream_id"]) == ("response.incomplete", "a")
+        assert event["response"]["status"] == "cancelled"
+        assert server.engine.running == 0
+        stored = (await server.get(f"responses/{response_id}")).json()
+        assert (stored["status"], stored["output"]) == ("cancelled", event["response"]["output"])
+        client.send(cancel)  # it has ended: nothing happens
+        await check_usable(client)
+
+
+@pytest.mark.shows("F.14")
+async def test_a_response_is_cancelled_while_the_server_runs_its_tool() -> None:
+    with run_sum_server() as sums:
+        sums.released.clear()
+        tool = {"type": "mcp", "server_label": "sums", "server_url": sums.url, "require_approval": "never"}
+        async with run_api() as server, open_websocket(server.app) as client:
+            client.send_create(tools=[tool])
+            response_id = (await client.receive_event())["response"]["id"]
+            assert await asyncio.to_thread(sums.called.wait, DEADLINE)
+            client.send(json.dumps({"type": "response.cancel", "response_id": response_id}))
+            assert (await client.receive_end())["response"]["status"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [({"response_id": "resp_1"}, 404), ({}, 400), ({"response_id": 7}, 400), ({"response_id": "a", "input": "b"}, 400)],
+)
+@pytest.mark.shows("F.14")
+async def test_only_responses_of_the_connection_are_cancelled(fields: dict[str, Any], status: int) -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        client.send(json.dumps({"type": "response.cancel", **fields}))
+        event = await client.receive_event()
+        assert (event["status"], event["error"]["param"]) == (status, "response_id")
         await check_usable(client)
 
 

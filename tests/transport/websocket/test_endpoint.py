@@ -8,7 +8,7 @@ import pytest
 from antiphon.transport.middleware.app import App
 from tests.api.app import run_api
 from tests.support.asgi_client import HOST, JSON, Header, call
-from tests.transport.websocket.ws_client import fetch_rejection, open_websocket
+from tests.transport.websocket.ws_client import WebSocketClient, fetch_rejection, open_websocket, socket_scope
 
 pytestmark = pytest.mark.anyio
 
@@ -131,6 +131,36 @@ FOREIGN_ORIGINS = [
     b"http://localhost@evil.example", b"http://api.example.evil.example", b"chrome-extension://api.example",
     b"http://api.example/x",
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [
+        (b"responses, openai-insecure-api-key.sk-right", "responses"),
+        (b"openai-insecure-api-key.sk-right,realtime", "realtime"),
+        (b"openai-insecure-api-key.sk-right", None),
+    ],
+)
+@pytest.mark.shows("F.13")
+async def test_browsers_offer_the_key_as_a_subprotocol(offered: bytes, chosen: str | None) -> None:
+    headers = (PUBLIC_HOST, (b"sec-websocket-protocol", offered))
+    async with run_api(**ALL_INTERFACES) as server:
+        client = WebSocketClient(server.app, socket_scope("/v1/responses", headers))
+        accepted = await client.receive_message()
+        assert (accepted["type"], accepted["subprotocol"]) == ("websocket.accept", chosen)
+        assert (await client.create())["status"] == "completed"
+        client.disconnect()
+        await client.wait_closed()
+
+
+@pytest.mark.parametrize("offered", [b"responses", b"openai-insecure-api-key.sk-wrong", b"openai-insecure-api-key."])
+@pytest.mark.shows("F.13")
+async def test_subprotocols_without_a_valid_key_are_rejected(offered: bytes) -> None:
+    async with run_api(**ALL_INTERFACES) as server:
+        answer = await fetch_rejection(server.app, PUBLIC_HOST, (b"sec-websocket-protocol", offered))
+        assert answer.status == 401
+        over_http = (b"sec-websocket-protocol", b"openai-insecure-api-key.sk-right")
+        assert (await call(server.app, "GET", "/v1/models", over_http)).status == 401
 
 
 @pytest.mark.parametrize("page", FOREIGN_ORIGINS, ids=repr)

@@ -5,7 +5,8 @@ import { pathToFileURL } from 'node:url';
 
 const [folder, file] = process.argv.slice(2);
 const { SseParser } = await import(pathToFileURL(`${folder}/sse.js`));
-const { applyEvent, fold, isTerminal } = await import(pathToFileURL(`${folder}/fold.js`));
+const { applyEvent, isTerminal } = await import(pathToFileURL(`${folder}/fold.js`));
+const fold = (events) => events.reduce(applyEvent, null);
 let seed = 1;
 const random = (limit) => (seed = (seed * 48271) % 2147483647) % limit;
 

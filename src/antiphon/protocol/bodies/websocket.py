@@ -2,7 +2,8 @@
 
 A message is one JSON object. `response.create` is the body of POST /responses with `type`, and with `stream_id` for a
 named lane. `stream` is ignored, since responses are always streamed, and `background` is rejected. `response.steer`
-holds user messages for a running response; a failed submission is returned as received.
+holds user messages for a running response; a failed submission is returned as received. `response.cancel` names a
+running response.
 """
 
 import re
@@ -23,6 +24,7 @@ from antiphon.protocol.types.items import Message as MessageItem
 
 CREATE: Final = "response.create"
 STEER: Final = "response.steer"
+CANCEL: Final = "response.cancel"
 
 _STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _MAX_SHOWN_CHARS = 64  # limit for values of the client in error messages
@@ -56,7 +58,7 @@ def read_message(body: bytes, limits: Limits) -> SocketMessage:
     fields = decode_fields(body, limits, CREATE_PARTS)
     raw = fields.raw
     kind, stream_id = raw.pop("type", None), raw.pop("stream_id", None)
-    if kind not in (CREATE, STEER):
+    if kind not in (CREATE, STEER, CANCEL):
         raise UnknownEventType(f"Unsupported event {_describe_type(kind)}. Send {CREATE}.", param="type")
     if stream_id is not None and not (type(stream_id) is str and _STREAM_ID.fullmatch(stream_id)):
         raise InvalidStreamId(
@@ -73,6 +75,15 @@ def read_socket_create(message: SocketMessage, limits: Limits, cache: TenantPart
         raise InvalidValue("Only one answer can be streamed: send 'n': 1, or use POST.", param="n")
     decoded.request.stream = True
     return decoded
+
+
+def read_cancel(message: SocketMessage) -> str:
+    """Return the id of the response. Raises InvalidValue."""
+    raw = message.fields.raw
+    response_id = raw.get("response_id")
+    if not isinstance(response_id, str) or len(raw) > 1:
+        raise InvalidValue("response.cancel needs the `response_id` of a running response alone.", param="response_id")
+    return response_id
 
 
 def to_socket_error(error: AntiphonError) -> SocketError:

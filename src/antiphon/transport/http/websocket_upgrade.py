@@ -9,6 +9,8 @@ from antiphon.transport.http.request import Request, build_request
 _DENIAL_RESPONSE = "websocket.http.response"
 _SWITCHING_PROTOCOLS = 101
 _PROTOCOL_ERROR = 1002
+# Browsers cannot set headers of a WebSocket: OpenAI's clients offer the key as a subprotocol there.
+_KEY_PROTOCOL = b"openai-insecure-api-key."
 
 
 class WebSocketUpgrade(Request, eq=False, kw_only=True):
@@ -23,7 +25,10 @@ class WebSocketUpgrade(Request, eq=False, kw_only=True):
         await self._receive_connect()
         self.status = _SWITCHING_PROTOCOLS
         self.add_limit_headers()
-        await self.send({"type": "websocket.accept", "headers": self.reply_headers})
+        # a browser that offers subprotocols disconnects unless one of them is chosen; the key is not repeated
+        offered = [one for one in list_protocols(self) if not one.startswith(_KEY_PROTOCOL)]
+        subprotocol = offered[0].decode("latin-1") if offered else None
+        await self.send({"type": "websocket.accept", "headers": self.reply_headers, "subprotocol": subprotocol})
 
     async def reply(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
         length = (b"content-length", b"%d" % len(body))
@@ -44,6 +49,18 @@ class WebSocketUpgrade(Request, eq=False, kw_only=True):
         if not self._connect_received:
             self._connect_received = True
             await self.receive()
+
+
+def list_protocols(request: Request) -> list[bytes]:
+    """Return the subprotocols that a client offers (RFC 6455 §4.1)."""
+    offered = request.get_single_header(b"sec-websocket-protocol") or b""
+    return [one.strip() for one in offered.split(b",") if one.strip()]
+
+
+def read_protocol_key(request: Request) -> bytes:
+    """Return the API key among the subprotocols, or nothing."""
+    keys = [one[len(_KEY_PROTOCOL) :] for one in list_protocols(request) if one.startswith(_KEY_PROTOCOL)]
+    return keys[0] if keys else b""
 
 
 def upgrade_from_scope(scope: Scope, receive: Receive, send: Send) -> WebSocketUpgrade:

@@ -12,8 +12,9 @@ from antiphon.config.key_settings import load_configured_keys
 from antiphon.errors import BadRequest, Forbidden, NotAuthenticated, Unavailable
 from antiphon.service.access.api_keys import DEFAULT_TENANT, INFERENCE, KEY_PREFIX, ApiKeys, Principal
 from antiphon.service.access.load_monitor import LoadMonitor
-from antiphon.transport.http.channel import Header
+from antiphon.transport.http.channel import WEBSOCKET, Header
 from antiphon.transport.http.request import Request
+from antiphon.transport.http.websocket_upgrade import read_protocol_key
 
 PUBLIC = frozenset({b"/health", b"/ready", b"/version"})
 PAGE = frozenset({b"/", b"/ui"})  # public while the page is served, with everything below /ui/
@@ -70,6 +71,7 @@ class Authenticator:
             self._keys.required
             or (b"authorization" in headers and KEY_PREFIX in headers[b"authorization"])
             or (b"x-api-key" in headers and KEY_PREFIX in headers[b"x-api-key"])
+            or (request.method == WEBSOCKET and KEY_PREFIX in read_protocol_key(request))
         ):
             principal = self._find_principal(request)
         if principal is None:
@@ -205,7 +207,8 @@ def _read_keys(request: Request) -> list[bytes]:
     scheme, _, bearer = (request.get_single_header(b"authorization") or b"").partition(b" ")
     key = request.get_single_header(b"x-api-key")
     keys = [bearer] if bearer and scheme.lower() == b"bearer" else []
-    return [*keys, key] if key else keys
+    protocol_key = read_protocol_key(request) if request.method == WEBSOCKET else b""
+    return [one for one in (*keys, key, protocol_key) if one]
 
 
 def _authentication_error() -> NotAuthenticated:

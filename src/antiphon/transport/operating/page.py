@@ -3,6 +3,8 @@
 They are the same for everyone and contain no data. The page reads and changes everything through the API, with the key
 that its user enters, so it shows nothing that the key could not read. Paths below /ui/ that are no files are links into
 the page.
+
+The page names its files relatively, so it works below any prefix, also one that a proxy removes.
 """
 
 import asyncio
@@ -52,12 +54,12 @@ class PageEndpoint:
     @Route("GET", "/", media_type="text/html", gives=str, needs=None)
     async def index(self, request: Request) -> None:
         """Show the page of this server."""
-        await _send(request, INDEX)
+        await _send(request, "")
 
     @Route("GET", "/ui", media_type="text/html", gives=str, needs=None)
     async def root(self, request: Request) -> None:
         """Show the page of this server."""
-        await _send(request, INDEX)
+        await _send(request, "")
 
     @Route("GET", "/ui/{path...}", media_type="text/html", gives=str, errors=(404,), needs=None)
     async def file(self, request: Request) -> None:
@@ -70,7 +72,7 @@ async def _send(request: Request, path: str) -> None:
     if path not in files and Path(path).suffix in _MEDIA_TYPES:
         raise NotFound("The page has no such file.")
     request.reads_query = True  # the page reads it
-    file = files.get(path, files[INDEX])
+    file = files[path] if path in files else _make_index(request.path.count(b"/"))
     if request.headers.get(b"if-none-match") == file.etag:
         await request.begin(304, [(b"etag", file.etag), *_HEADERS])
         await request.end()
@@ -81,11 +83,20 @@ async def _send(request: Request, path: str) -> None:
 @cache
 def load_files() -> dict[str, PageFile]:
     """Return the files of the page by their paths."""
-    paths = [path for path in FOLDER.rglob("*") if path.suffix in _MEDIA_TYPES]
-    return {path.relative_to(FOLDER).as_posix(): _load_file(path) for path in paths}
+    paths = [path for path in FOLDER.rglob("*") if path.suffix in _MEDIA_TYPES and path.name != INDEX]
+    return {path.relative_to(FOLDER).as_posix(): _make_file(path.suffix, path.read_bytes()) for path in paths}
 
 
-def _load_file(path: Path) -> PageFile:
-    body = path.read_bytes()
+def _make_index(slashes: int) -> PageFile:
+    """Return the page for a path with this many slashes, with the way up from there to its files."""
+    return _make_file(".html", _load_index().replace(b'"ui/', b'"' + b"../" * (slashes - 1) + b"ui/"))
+
+
+@cache
+def _load_index() -> bytes:
+    return (FOLDER / INDEX).read_bytes()
+
+
+def _make_file(suffix: str, body: bytes) -> PageFile:
     etag = f'"{sha256(body).hexdigest()[:32]}"'.encode()
-    return PageFile(body, etag, ((b"content-type", _MEDIA_TYPES[path.suffix]), (b"etag", etag), *_HEADERS))
+    return PageFile(body, etag, ((b"content-type", _MEDIA_TYPES[suffix]), (b"etag", etag), *_HEADERS))

@@ -110,6 +110,8 @@ class WebSocketConnection:
             lane = message.stream_id
             if message.kind == wire.CREATE:
                 await self._create(message)
+            elif message.kind == wire.CANCEL:
+                self._state.steering.cancel(message)
             else:
                 await self._steer(message)
         except NotAuthenticated as error:

@@ -125,7 +125,9 @@ class ResponseTask(Struct, eq=False):
             else legacy_format.open_stream(request, included_image_urls(message.decoded.request))
         )
         writer = WebSocketEventWriter(request, message.lane, legacy)
-        target = SteerTarget(message.decoded, writer, message.lane, accepted.steer)
+        run = accepted.run
+        steer, cancel = (None, None) if run is None else (run.steer, run.stop)
+        target = SteerTarget(message.decoded, writer, message.lane, steer, cancel)
         writer.on_update = partial(_update_state, message, accepted, state, target)
         try:
             await self._delivery.stream(source, writer)

@@ -4,7 +4,8 @@
        ├── about to call a tool ──▶ completed ──▶ pending, until a create brings the outputs and takes the input along
        └── it fails ──▶ steer.failed, with the input
 
-Server-side tools of a response are not interrupted: the response ends after them, and its successor follows.
+Server-side tools of a response are not interrupted: the response ends after them, and its successor follows. A client
+can also cancel a response that runs on its connection: it ends at once, without a successor.
 """
 
 from collections import deque
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from antiphon.core.emitter.response_views import required_input
 from antiphon.core.history.history import is_output
+from antiphon.errors import NotCancellable, NotFound
 from antiphon.limits import Limits
 from antiphon.protocol.bodies import websocket as wire
 from antiphon.protocol.decoding.codec import DecodedRequest
@@ -39,6 +41,7 @@ class SteerTarget(Struct, eq=False):
     _writer: EventWriter[Event]
     lane: str | None
     _stop: Callable[[], bool] | None
+    cancel: Callable[[], None] | None = None
     id: str = ""
     steers: list[wire.SteerSubmission] = []
     final_response: Response | None = None
@@ -95,6 +98,17 @@ class Steering:
         except wire.Unsteerable as error:
             return SteerReply(wire.make_steer_rejected(message, error))
         return SteerReply(wire.make_steer_accepted(steer, target.sequence_number), target.lane, target)
+
+    def cancel(self, message: wire.SocketMessage) -> None:
+        """End the response of a `response.cancel` message, unless it has ended. Raises NotFound, NotCancellable."""
+        response_id = wire.read_cancel(message)
+        if response_id in self._ended:
+            return
+        if (target := self._running.get(response_id)) is None:
+            raise NotFound("No response with this id is running on this connection.", param="response_id")
+        if target.cancel is None:
+            raise NotCancellable("This response cannot be cancelled here.", param="response_id")
+        target.cancel()
 
     def add_target(self, response_id: str, target: SteerTarget) -> None:
         """Register a response that has started, so that it can be steered."""

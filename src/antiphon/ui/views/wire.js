@@ -6,7 +6,7 @@ import { html, nothing } from '../vendor/lit-html.js';
 import { signal } from '../vendor/signals-core.js';
 import { applyEvent } from '../fold.js';
 import { pretty, renderItem } from '../items.js';
-import { parseEvent } from '../recording.js';
+import { eventText, parseEvent } from '../recording.js';
 import { findRecording, forgetRecording, frame, latestRecording, makeRecording, navigate, route, setQuery } from '../store.js';
 
 /**
@@ -85,9 +85,9 @@ export function findForm(text) {
 
 /** @param {Comparison} compared @param {Recording} recording @param {Map<string, number>} colours */
 function comparisonColumn({ after, recording: again }, recording, colours) {
-  const originals = new Map(recording.events.map((event) => [event.number, event.raw]));
+  const originals = new Map(recording.events.map((event) => [event.number, eventText(event)]));
   /** @param {WireEvent} event */
-  const isEqual = (event) => originals.get(event.number) === event.raw;
+  const isEqual = (event) => originals.get(event.number) === eventText(event);
   const expected = recording.events.filter((event) => event.number > after).length;
   const equal = again.events.filter(isEqual).length;
   const isSame = equal === expected && again.events.length === expected;
