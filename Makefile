@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang openvino diffusers golden screenshots release-check
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox bench-engines sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang openvino diffusers golden screenshots release-check
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ bench: $(VENV)/.dev ## measure the server beside a bare server that sends the sa
 
 bench-peers: $(VENV)/.dev ## measure the server beside other gateways, with one fake engine (ARGS="--quick": one round; ARGS="--rows agent,varied-json": some rows)
 	@$(BIN)/python -m bench.peers $(ARGS)
+
+bench-engines: $(VENV)/.openvino ## measure the embedded engines side by side (ARGS="--rounds 1")
+	@$(BIN)/python -m bench.engines $(ARGS)
 
 bench-search: $(VENV)/.dev ## measure searches in vector stores (ARGS="--collection DIR": also their quality on judged queries; ARGS="--chunks 10000": one size; ARGS="--store postgresql://…")
 	@$(BIN)/python -m bench.search $(ARGS)

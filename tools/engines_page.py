@@ -98,7 +98,8 @@ antiphon serve --engine openvino:models/qwen3-ov     # a folder that optimum-cli
 | caches of tenants | separate for requests with a salt | shared |
 | embeddings | GGUF files | the same, by llama.cpp |
 
-Their answers differ, since they round differently.
+Their answers differ, since they round differently. `make bench-engines` measures both
+([figures](benchmarks.md#embedded-engines)); for a single stream llama.cpp needs less CPU time.
 """
 
 LEVELS = """\

@@ -23,8 +23,9 @@ from click.testing import CliRunner
 
 from antiphon.cli.commands import cli
 from antiphon.cli.doctor import command as doctor_command
-from antiphon.cli.doctor import vector_stores
-from antiphon.cli.doctor.settings import EXTRA_PACKAGES
+from antiphon.cli.doctor import engines, vector_stores
+from antiphon.cli.doctor.settings import EXTRA_PACKAGES, check_extras
+from antiphon.config import Config
 from antiphon.config.areas import cache_home
 from antiphon.engines.embedded.model_files import EMBEDDING_MODEL, fetch_model
 from antiphon.stores import postgres_pool
@@ -414,3 +415,14 @@ def test_installed_plug_ins_are_listed_and_unusable_ones_reported(
     ]
     assert "ledger://somewhere" in get_worst(findings, "store")["text"]
     assert code == 0
+
+
+def test_the_openvino_engine_needs_its_extra_and_its_models_may_be_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "openvino_model.xml").touch()
+    (tmp_path / "config.json").write_text('{"vocab_size": 9, "model_type": "qwen2"}')
+    config = Config.from_settings(engine=f"openvino:{tmp_path}")
+    assert [finding.level for finding in engines.check_embedded_models(config)] == ["ok"]
+    monkeypatch.setitem(EXTRA_PACKAGES, "openvino", "no_such_package")
+    assert [finding.mend for finding in check_extras(config)] == ["pip install 'antiphon[openvino]'"]

@@ -278,7 +278,7 @@ class EmbeddedSettings(Struct, frozen=True, kw_only=True):
     ] = None
     openvino_draft_model: Annotated[
         Path | None,
-        "A smaller model with the same vocabulary, a GGUF file or a folder, whose tokens the model only verifies.",
+        "A smaller model with the same vocabulary, a folder in OpenVINO's format; the model only verifies its tokens.",
         "none",
     ] = None
     openvino_prompt_lookup: Annotated[bool, "Guess the next tokens from the prompt; the model only verifies them."] = (

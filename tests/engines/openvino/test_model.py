@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from antiphon.engines.embedded.model_files import parse_sources
 from antiphon.engines.openvino import engine
 from antiphon.engines.openvino.engine import OpenVino, OpenVinoSettings
 from antiphon.engines.openvino.model import read_folder_header
@@ -45,7 +46,10 @@ def test_a_folder_has_the_header_of_its_json_files(tmp_path: Path) -> None:
 
 def test_special_tokens_may_be_in_the_tokenizer_file(tmp_path: Path) -> None:
     tokens = [{"id": 3, "content": "</s>", "special": True}]
-    folder = write_folder(tmp_path, tokenizer_config={"eos_token": "</s>"}, tokenizer={"added_tokens": tokens})
+    tokenizer = {"eos_token": "</s>"}
+    folder = write_folder(
+        tmp_path, config={"vocab_size": 9}, tokenizer_config=tokenizer, tokenizer={"added_tokens": tokens}
+    )
     assert list_end_tokens(read_folder_header(folder)) == [3]
 
 
@@ -53,6 +57,8 @@ def test_a_folder_that_is_no_model_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match=r"no openvino_model\.xml"):
         read_folder_header(tmp_path)
     write_folder(tmp_path)
+    with pytest.raises(StartupError, match="no vocab_size"):
+        read_folder_header(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(StartupError, match=r"config\.json cannot be read"):
         read_folder_header(tmp_path)
@@ -68,3 +74,11 @@ async def test_without_the_package_the_engine_says_how_to_install_it(monkeypatch
 def test_a_draft_model_and_prompt_lookup_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="exclude each other"):
         OpenVino(OpenVinoSettings(draft_model=tmp_path, prompt_lookup=True))
+    with pytest.raises(StartupError, match=r"no openvino_model\.xml"):
+        OpenVino(OpenVinoSettings(draft_model=tmp_path))
+
+
+def test_the_id_of_a_folder_is_its_whole_name(tmp_path: Path) -> None:
+    folder = tmp_path / "qwen2.5-1.5b"
+    folder.mkdir()
+    assert [source.id for source in parse_sources((str(folder),))] == ["qwen2.5-1.5b"]

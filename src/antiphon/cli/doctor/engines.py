@@ -14,6 +14,7 @@ from antiphon.engines.base import Engine
 from antiphon.engines.embedded.model_files import KnownModel, ModelSource, check_model_file, parse_sources
 from antiphon.engines.factory import build_member_specs
 from antiphon.engines.gguf import read_header
+from antiphon.engines.openvino.model import read_folder_header
 from antiphon.engines.pool import MemberSpec
 from antiphon.errors import AntiphonError, StartupError
 
@@ -21,7 +22,7 @@ _PROBE_SECONDS = 5.0
 _MAX_MODELS = 4
 # Features that clients use most; /v1/capabilities lists all.
 _COMMON_FEATURES = ("tools", "tool_choice", "text.format", "reasoning.effort", "input_image", "top_logprobs")
-_PACKAGES = {"llamacpp": "xllamacpp", "openvino": "openvino_genai"}  # embedded engine → the package that it needs
+_EMBEDDED = ("llamacpp", "openvino")
 
 
 async def check_engines(config: Config) -> AsyncIterator[Finding]:
@@ -29,7 +30,7 @@ async def check_engines(config: Config) -> AsyncIterator[Finding]:
     members = [
         (spec, member)
         for spec, member in zip(config.inference.specs, build_member_specs(config), strict=True)
-        if spec.kind not in _PACKAGES
+        if spec.kind not in _EMBEDDED
     ]
     if not members:
         yield ok(f"{join_names([spec.kind for spec in config.inference.specs])} is embedded in the server.")
@@ -101,19 +102,17 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def check_embedded_models(config: Config) -> Iterator[Finding]:
-    specs = [spec for spec in config.inference.specs if spec.kind in _PACKAGES]
+    specs = [spec for spec in config.inference.specs if spec.kind in _EMBEDDED]
     if not specs:
         yield ok("No model is embedded.")
     for spec in specs:
-        if find_spec(_PACKAGES[spec.kind]) is not None:
-            yield from _check_model(spec, config)
-        elif spec.kind == "openvino":
-            yield wrong("The openvino engine requires OpenVINO.", "Install it: pip install 'antiphon[openvino]'.")
-        else:
+        if spec.kind == "llamacpp" and find_spec("xllamacpp") is None:
             yield wrong(
                 "The embedded engine requires the package xllamacpp, which has no build for this machine.",
                 "Set a remote engine with --engine, such as llamacpp-server://HOST:PORT.",
             )
+        else:
+            yield from _check_model(spec, config)
 
 
 def _check_model(spec: EngineSpec, config: Config) -> Iterator[Finding]:
@@ -136,10 +135,10 @@ def _check_file(source: ModelSource, cache: Path) -> tuple[Finding, int]:
     if isinstance(file, KnownModel):
         return _check_known_model(source, file, cache), 0 if source.lazy else file.bytes
     try:
-        header = read_header(file)
+        header = read_folder_header(file) if file.is_dir() else read_header(file)
     except StartupError as error:
         return wrong(str(error), "Choose another file with --model."), 0
-    size = file.stat().st_size
+    size = sum([part.stat().st_size for part in file.glob("*.bin")]) if file.is_dir() else file.stat().st_size
     return ok(f"{source.id}: {file}, {header.architecture}, context {header.context}, {format_bytes(size)}."), size
 
 

@@ -38,6 +38,7 @@ EXTRA_PACKAGES = {
     "files": "pypdf",
     "lark": "llguidance",
     "numpy": "numpy",
+    "openvino": "openvino_genai",
     "harmony": "openai_harmony",
     "tracing": "opentelemetry.sdk",
 }
@@ -163,6 +164,7 @@ def _find_needed_extras(config: Config) -> dict[str, str]:
         ("s3", "--files", (config.storage.files or "").startswith("s3://")),
         ("mcp", "An MCP server", bool(config.tools.mcp or config.tools.mcp_server)),
         ("mcp", "--tool-server", bool(config.tools.tool_servers or config.tools.tool_server)),
+        ("openvino", "--engine openvino", any(spec.kind == "openvino" for spec in config.inference.specs)),
         ("web", "--web-search-url", config.web_search.url is not None),
         ("harmony", "--harmony", config.inference.harmony or any(spec.harmony for spec in config.inference.engines)),
         ("tracing", "--otlp-endpoint", tracing.otlp_endpoint is not None or tracing.otlp_traces_endpoint is not None),

@@ -111,7 +111,7 @@ def _parse_source(name: str) -> ModelSource:
         return ModelSource(name, KNOWN_MODELS[name])
     if path.suffix != ".gguf" and not path.exists():
         raise StartupError(f"There is no file {name}, and no known model of that name: {', '.join(KNOWN_MODELS)}.")
-    return ModelSource(path.stem, path)
+    return ModelSource(path.name if path.is_dir() else path.stem, path)
 
 
 def fetch_model(

@@ -11,7 +11,7 @@ from antiphon.engines.embedded.model_files import ModelSource
 from antiphon.engines.gguf import GgufHeader, read_header
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.openvino.launch import OpenVinoLaunch
-from antiphon.engines.openvino.model import OpenVinoModel, read_folder_header
+from antiphon.engines.openvino.model import OpenVinoModel, check_folder, read_folder_header
 from antiphon.errors import StartupError
 
 PACKAGE = "openvino_genai"
@@ -40,6 +40,8 @@ class OpenVino(ChildEngine):
         super().__init__(settings)
         if settings.draft_model is not None and settings.prompt_lookup:
             raise StartupError("--openvino-draft-model and --openvino-prompt-lookup exclude each other.")
+        if settings.draft_model is not None:
+            check_folder(settings.draft_model)
         common = {name: getattr(settings, name) for name in ChildEngineSettings.__struct_fields__}
         self._llamacpp = LlamaCpp(LlamaCppSettings(**common))  # for embedding models
 
@@ -79,7 +81,7 @@ class OpenVino(ChildEngine):
 
 
 def find_converted(path: Path, cache: Path) -> Path:
-    """Return the folder for the converted form of a GGUF file, by its path, size and modification time."""
+    """Return the folder for the converted form of a GGUF file, by its path and by its size and modification time."""
     stat = path.stat()
-    key = f"{path.absolute()}:{stat.st_size}:{stat.st_mtime_ns}"
-    return cache / "openvino" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
+    return cache / "openvino" / name / f"{stat.st_size}-{stat.st_mtime_ns}"

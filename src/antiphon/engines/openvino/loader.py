@@ -6,7 +6,6 @@ written to a temporary folder, which is then renamed, so that several processes 
 
 import asyncio
 import math
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -34,14 +33,15 @@ def load_model(launch: OpenVinoLaunch) -> "GeneratingModel":
     if (folder / TOKENIZER_FILE).exists():
         return GeneratingModel(launch, folder, folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".converting-") as temporary:
-        link = Path(temporary) / "model.gguf"
+    with tempfile.TemporaryDirectory(dir=folder.parent.parent, prefix=".converting-") as temporary:
+        link = Path(temporary) / "model" / "model.gguf"
+        link.parent.mkdir()
         link.symlink_to(launch.model)  # the converted form is written beside the file
         model = GeneratingModel(launch, link, link, enable_save_ov_model=True)
         link.unlink()
-        shutil.rmtree(folder, ignore_errors=True)
-        os.rename(temporary, folder)
-        os.mkdir(temporary)  # for TemporaryDirectory to remove
+        for older in folder.parent.iterdir():  # of the same file before it was changed
+            shutil.rmtree(older, ignore_errors=True)
+        link.parent.rename(folder)
     return model
 
 

@@ -52,11 +52,17 @@ class OpenVinoModel(LocalModel):
         }
 
 
-def read_folder_header(folder: Path) -> GgufHeader:
-    """Read what a GGUF header has from the JSON files that converters write beside the model."""
+def check_folder(folder: Path) -> None:
     if not (folder / MODEL_FILE).is_file():
         raise StartupError(f"{folder} is not a model in OpenVINO's format: it has no {MODEL_FILE}.")
+
+
+def read_folder_header(folder: Path) -> GgufHeader:
+    """Read what a GGUF header has from the JSON files that converters write beside the model."""
+    check_folder(folder)
     config = _read_json(folder / "config.json")
+    if not isinstance(config.get("vocab_size"), int):
+        raise StartupError(f"{folder} is not a model that generates: its config.json has no vocab_size.")
     tokenizer = _read_json(folder / "tokenizer_config.json")
     template = folder / "chat_template.jinja"
     special = _list_special_tokens(folder, tokenizer)
@@ -71,7 +77,7 @@ def read_folder_header(folder: Path) -> GgufHeader:
         eos=_text_of(tokenizer.get("eos_token")),
         control_tokens=special,
         markup_tokens={},
-        vocabulary_size=int(config.get("vocab_size") or 0),
+        vocabulary_size=config["vocab_size"],
         max_token_bytes=MAX_TOKEN_BYTES,
         embedding_size=config.get("hidden_size"),
     )
