@@ -104,8 +104,6 @@ lock: ## pin the dependencies of pyproject.toml (UPGRADE=1: to their newest vers
 	@build/lock/bin/uv $(COMPILE) --group litellm -o requirements/litellm.lock
 	@build/lock/bin/uv $(COMPILE) --group sandbox -o src/antiphon/sandbox/packages.lock
 
-# All but openvino, which has 200 MB, and no wheels for some platforms.
-
 # For all platforms and Python versions, with the hashes of all files, without index addresses.
 COMPILE = pip compile -q --universal --python-version 3.11 --generate-hashes \
 	--annotation-style line --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
