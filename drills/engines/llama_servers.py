@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from antiphon.config.areas import cache_home
+from antiphon.config.base_folders import cache_home
 from antiphon.engines.embedded.model_files import DEFAULT_MODEL, fetch_model
 from antiphon.engines.llamacpp.child import LlamaCppLaunch
 

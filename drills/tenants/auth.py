@@ -115,7 +115,8 @@ def _misplaced_credentials(alpha: str) -> Iterator[Header]:
     key = alpha.encode()
     yield from (
         (b"X-Api-Key", b"Bearer " + key), (b"Proxy-Authorization", b"Bearer " + key), (b"Cookie", b"api_key=" + key),
-        (b"Api-Key", key), (b"X-Auth-Token", key), (b"Sec-WebSocket-Protocol", b"openai-insecure-api-key." + key),
+        (b"Api-Key", key), (b"X-Auth-Token", key), (b"Sec-WebSocket-Protocol", b"api-key." + key),
+        (b"Sec-WebSocket-Protocol", b"openai-insecure-api-key." + key[:-1]),
         (b"X-Original-URL", b"/health"), (b"X-Rewrite-URL", b"/health"), (b"X-Forwarded-Prefix", b"/health"),
         (b"X-Forwarded-Host", b"127.0.0.1"), (b"X-Forwarded-For", b"127.0.0.1"), (b"Forwarded", b"for=127.0.0.1"),
         (b"X-Real-IP", b"127.0.0.1"), (b"X-Forwarded-User", b"alpha"), (b"X-Tenant", b"alpha"),

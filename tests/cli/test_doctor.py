@@ -26,7 +26,7 @@ from antiphon.cli.doctor import command as doctor_command
 from antiphon.cli.doctor import engines, vector_stores
 from antiphon.cli.doctor.settings import EXTRA_PACKAGES, check_extras
 from antiphon.config import Config
-from antiphon.config.areas import cache_home
+from antiphon.config.base_folders import cache_home
 from antiphon.engines.embedded.model_files import EMBEDDING_MODEL, fetch_model
 from antiphon.stores import postgres_pool
 from antiphon.stores.live import redis as redis_live

@@ -30,7 +30,7 @@ from tests.support.server_process import run_server
         (
             ["--engine", "steam"],
             "There is no engine 'steam'; "
-            "expected fake, llamacpp, llamacpp-server, ollama, openai, ovms, sglang or vllm.",
+            "expected fake, llamacpp, llamacpp-server, ollama, openai, openvino, ovms, sglang or vllm.",
         ),
         (
             ["--engine", "fake", "--host", "0.0.0.0"],

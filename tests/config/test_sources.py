@@ -1,6 +1,6 @@
 """Settings from flags, environment variables and the config file: precedence, and reports of invalid values.
 
-Covers `config/areas.py` and `config/toml_tables.py`.
+Covers `config/areas.py`, `config/base_folders.py` and `config/toml_tables.py`.
 """
 
 from pathlib import Path

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from antiphon.config import Config
-from antiphon.config.areas import cache_home
+from antiphon.config.base_folders import cache_home
 from antiphon.engines.base import Engine
 from antiphon.engines.embedded.model_files import DEFAULT_MODEL, fetch_model
 from antiphon.engines.factory import build_engine

@@ -204,9 +204,11 @@ ONE_IMPORTER_FOLDERS = {
     "cli/bench": "the stages of one command",
     "cli/doctor": "one module per check",
     "engines/fake": "the stages of one engine",
+    "engines/openvino": "the stages of one engine",
     "engines/pool": "the parts of one engine",
     "stores/sql": "one module per table",
     "testing": "one module per contract",
+    "testing/rows": "one module per kind of row",
     "testing/store_tests": "one module per subject of a contract",
 }
 

@@ -20,7 +20,7 @@ from antiphon.clients.base import KEY_VARIABLE, ClientFile, ClientSetup, ServerC
 from antiphon.clients.catalog import CLIENTS, list_text_models
 from antiphon.clients.text_files import edit_text, render_file
 from antiphon.config import Config
-from antiphon.config.areas import data_home
+from antiphon.config.base_folders import data_home
 from antiphon.config.client_programs import find_program_folder, make_environment
 from antiphon.config.settings import CLIENT
 from antiphon.errors import RequestFailed, StartupError

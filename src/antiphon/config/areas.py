@@ -5,13 +5,12 @@ variables and docs are generated from them.
 """
 
 import ipaddress
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from msgspec import Struct, field
 
+from antiphon.config.base_folders import cache_home, data_home
 from antiphon.config.engines import EngineSpec, ModelSpec, complete_specs
 from antiphon.config.setting_types import (
     Amount,
@@ -33,28 +32,6 @@ from antiphon.config.setting_types import (
 )
 from antiphon.config.tool_settings import McpServerSpec, index_by_label, index_tool_servers
 from antiphon.errors import StartupError
-from antiphon.operating_system import get_user_id
-
-
-def _base_folder(variable: str, fallback: str) -> Path:
-    """Return our folder in an XDG base folder; the specification requires to ignore relative paths."""
-    configured = Path(os.environ.get(variable, ""))
-    try:
-        return (configured if configured.is_absolute() else Path.home() / fallback) / "antiphon"
-    except RuntimeError:  # no home folder: a container with a numeric user id
-        return Path(tempfile.gettempdir()) / f"antiphon-{get_user_id()}"
-
-
-def cache_home() -> Path:
-    return _base_folder("XDG_CACHE_HOME", ".cache")
-
-
-def data_home() -> Path:
-    return _base_folder("XDG_DATA_HOME", ".local/share")
-
-
-def config_home() -> Path:
-    return _base_folder("XDG_CONFIG_HOME", ".config")
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct, inspect
 
-from antiphon.config.areas import OTEL_VARIABLES, config_home
+from antiphon.config.areas import OTEL_VARIABLES
+from antiphon.config.base_folders import config_home
 from antiphon.config.deprecations import DEPRECATIONS
 from antiphon.config.settings import PREFIX, Config, Setting, settings
 from antiphon.config.toml_tables import TABLES, read_table, resolve_secret, to_path

@@ -21,7 +21,7 @@ const recordings = new Map();
 let isFrameRequested = false;
 
 /** Render the page in the next frame: many events may arrive before it. */
-function touch() {
+export function touch() {
   if (isFrameRequested) return;
   isFrameRequested = true;
   const bump = () => {

@@ -136,22 +136,7 @@ class ServerComponents:
         )
         self.models.on_queued = runs.unread.make_room
         self.tool_outputs = ToolOutputs(store, live, runs.notifications, config.tools, attachments)
-        mcp = McpClient(make_mcp_settings(config, lambda: self.api_keys.required), self.egress)
-        approvals = Approvals(store, config.storage.store_ttl)
-        search = None if storage.disable_store else self.vector_search
-        runner = self.code_runner if self.live_containers.is_enabled else None
-        services = ToolServices(
-            config=config,
-            egress=self.egress,
-            search=search,
-            containers=runner,
-            images=self.images or None,
-            load_images=attachments.load_images,
-        )
-        approves_code, has_computer = config.tools.code_require_approval == "always", config.tools.enable_computer_call
-        self.toolkit = Toolkit(
-            mcp, built_in_tools(services), approvals, self.tool_outputs, approves_code, runner, has_computer
-        )
+        self.toolkit = self._build_toolkit(config)
         settings = _planner_settings(config, self.request_policy, self.observability.tracer_factory)
         planner = Planner(self.models, self.history, settings, attachments, self.keyring, self.toolkit)
         if (name := config.inference.moderation_model) is not None:
@@ -176,6 +161,22 @@ class ServerComponents:
         self.vector_stores = VectorStores(
             store, self.vector_search, rewriter, self.ingestion, config.vectors, not storage.disable_store
         )
+
+    def _build_toolkit(self, config: Config) -> Toolkit:
+        mcp = McpClient(make_mcp_settings(config, lambda: self.api_keys.required), self.egress)
+        approvals = Approvals(self.store, config.storage.store_ttl)
+        search = None if config.storage.disable_store else self.vector_search
+        runner = self.code_runner if self.live_containers.is_enabled else None
+        services = ToolServices(
+            config=config,
+            egress=self.egress,
+            search=search,
+            containers=runner,
+            images=self.images or None,
+            load_images=self.attachments.load_images,
+        )
+        approves_code, has_computer = config.tools.code_require_approval == "always", config.tools.enable_computer_call
+        return Toolkit(mcp, built_in_tools(services), approvals, self.tool_outputs, approves_code, runner, has_computer)
 
     def _build_vector_search(self, config: Config) -> None:
         embedder = Embedder(self.engine_tasks, config.vectors.embedding_model)

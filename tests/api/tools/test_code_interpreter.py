@@ -290,7 +290,7 @@ async def test_cancelling_a_response_interrupts_its_code(server: ApiServer) -> N
     api = ContainerApi(server)
     container = (await api.create())["id"]
     tool = {"type": "code_interpreter", "container": container}
-    server.engine.says(*make_calls("open('/mnt/data/begun', 'w').close()\nn = 0\nwhile True: n += 1"))
+    server.engine.says(*make_calls("n = 1\nopen('/mnt/data/begun', 'w').close()\nwhile True: n += 1"))
     created = await server.create(tools=[tool], background=True)
     while not await api.components.sandbox.list_files(container):
         pass

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.config.areas import cache_home
+from antiphon.config.base_folders import cache_home
 from antiphon.engines.embedded.model_files import DEFAULT_MODEL, fetch_model
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 

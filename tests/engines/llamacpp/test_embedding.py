@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from antiphon.config.areas import cache_home
+from antiphon.config.base_folders import cache_home
 from antiphon.core.prompt import Segment, TextPrompt
 from antiphon.engines.embedded import embedding
 from antiphon.engines.embedded.model_files import DEFAULT_MODEL, EMBEDDING_MODEL, fetch_model

@@ -33,7 +33,7 @@ async def test_an_upgrade_is_accepted_with_the_standard_headers() -> None:
     upgrade = server.make_upgrade()
     await upgrade.accept()
     assert (upgrade.status, server.received) == (101, 1)
-    assert server.sent == [{"type": "websocket.accept", "headers": [(b"x-request-id", b"req_1")]}]
+    assert server.sent == [{"type": "websocket.accept", "headers": [(b"x-request-id", b"req_1")], "subprotocol": None}]
 
 
 @pytest.mark.shows("F.8", "F.9")

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
-from antiphon.config.areas import cache_home
+from antiphon.config.base_folders import cache_home
 from antiphon.core.prompt import Chunk, GenerationRequest, ParserChoice, Prompt
 from antiphon.engines.base import Capabilities, EmbeddingInputs, EmbeddingResult, Engine, Model, ProgressCallback
 from antiphon.engines.client import EngineHttpError

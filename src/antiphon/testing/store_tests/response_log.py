@@ -130,13 +130,13 @@ async def test_a_log_cursor_of_another_tenant_is_rejected_like_an_unknown_one(st
 async def test_a_tree_reaches_over_hidden_responses_and_ends_at_the_tenant(store: Store, clock: Clock) -> None:
     root = await store_response(store, clock)
     hidden = await store_response(store, clock, root)
-    left, right = [await store_response(store, clock, hidden) for _ in range(2)]
-    leaf = await store_response(store, clock, left)
+    one, other = [await store_response(store, clock, hidden) for _ in range(2)]
+    leaf = await store_response(store, clock, one)
     await store_response(store, clock)
     await store.delete(TENANT, hidden)
-    for name in (root, right, leaf):
+    for name in (root, other, leaf):
         rows, has_more = await store.find_tree(TENANT, name, 100)
-        assert (sorted([row.id for row in rows]), has_more) == (sorted([root, left, right, leaf]), False)
+        assert (sorted([row.id for row in rows]), has_more) == (sorted([root, one, other, leaf]), False)
     for name in (hidden, new_id("resp"), "resp_\0", await store_response(store, clock, tenant="another")):
         assert await store.find_tree(TENANT, name, 100) == ([], False)
 
