@@ -25,7 +25,8 @@ HACKED = "window.hacked !== undefined || document.querySelector('main script, ma
 BRANCHES = """(async () => {
   const create = async (previous_response_id, input) => {
     const body = JSON.stringify({ model: 'fake', input, previous_response_id, instructions: 'Be brief.' });
-    const headers = { 'content-type': 'application/json' };
+    const authorization = `Bearer ${sessionStorage.getItem('antiphon-key')}`;
+    const headers = { 'content-type': 'application/json', authorization };
     return (await (await fetch('/v1/responses', { method: 'POST', headers, body })).json()).id;
   };
   const root = location.pathname.split('/').pop(), left = await create(root, 'How warm is it in Oslo?');
@@ -113,7 +114,7 @@ def test_a_tool_is_approved_for_a_conversation(page: Page, server: ServerProcess
         page.fill("#draft", "again")
         page.click("form.composer button.primary")
         page.wait_for(
-            "document.querySelectorAll('.turn').length > 1 && document.querySelectorAll('.figures').length > 1"
+            "document.querySelectorAll('.turn').length > 2 && document.querySelectorAll('.figures').length > 2"
         )
         assert len(sums.calls) == 2
         rule = json.loads(server.get(page.evaluate("location.pathname.replace('/ui/talk', '/v1/responses')"))[1])
