@@ -1,4 +1,4 @@
-"""What only some operating systems have, with the replacement for the others: the event loop, limits, libc."""
+"""Features of some operating systems, with a replacement for the others: the event loop, limits, libc."""
 
 import asyncio
 import ctypes

@@ -1,4 +1,4 @@
-"""What a client has to know about a server, and the files in which it is written."""
+"""Descriptions of clients: the properties of a server that their files contain, and those files."""
 
 from msgspec import Struct
 

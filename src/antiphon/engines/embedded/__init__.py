@@ -1,1 +1,1 @@
-"""What engines in child processes share: supervision, their wire format, models, and the files of models."""
+"""Common parts of engines that run in child processes: supervision, wire format, models and their files."""

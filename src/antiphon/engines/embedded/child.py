@@ -1,4 +1,4 @@
-"""What the programs of child processes have in common: their parameters, and how they report to their parent.
+"""Common part of the programs of child processes: their parameters, and their reports to the parent.
 
 A child reads one line of JSON (a `LaunchSpec`) from stdin and writes one line to stdout: the error as a JSON string,
 empty if its server accepts connections. It runs until stdin is closed or its parent exits.

@@ -27,7 +27,7 @@ class RequestError(Exception):
 
 
 class ModelServer(Protocol):
-    """What a loaded model answers: by path, a body → a reply, or a stream of events written to the exchange."""
+    """The endpoints of a loaded model, by path: each returns a reply to a body, or writes events to the exchange."""
 
     def tokenize(self, body: TokenizeBody) -> list[int]: ...
 

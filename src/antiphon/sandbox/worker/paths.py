@@ -1,7 +1,7 @@
 """Paths in containers, which clients and code may choose, and the flags of interpreters."""
 
 SKILLS = "/home/oai/skills"
-# Of every interpreter of the sandbox: isolated, without bytecode files, with UTF-8 whatever the locale is.
+# Flags of every interpreter of the sandbox: isolated, without bytecode files, with UTF-8 whatever the locale is.
 PYTHON_FLAGS = ("-I", "-B", "-X", "utf8")
 MAX_DEPTH = 32
 

@@ -10,7 +10,7 @@ SpanKind = Literal["queue", "attempt", "prefill", "decode", "tool", "write", "wa
 
 
 class ResponseTree(Struct, frozen=True, kw_only=True):
-    """What a response continues, what continues that, and the responses of the same conversation, oldest first.
+    """The ancestors of a response, their descendants, and the responses of the same conversation, oldest first.
 
     `previous_response_id` and `conversation` of the entries connect them.
     """
