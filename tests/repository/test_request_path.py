@@ -3,6 +3,7 @@
 import asyncio
 import re
 import sys
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
@@ -28,6 +29,7 @@ MAX_FILES_BEFORE_THE_ENGINE = 80
 BODY = b'{"model":"m","input":"hi","stream":true}'
 
 Function = tuple[str, str]  # file and qualified name
+IN_REQUEST = ContextVar("IN_REQUEST", default=False)  # tasks inherit it; those of periodic loops began without it
 
 
 async def trace_streamed_request() -> list[Function]:
@@ -35,7 +37,8 @@ async def trace_streamed_request() -> list[Function]:
     calls: list[Function] = []
 
     def record(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call" and (path := frame.f_code.co_filename).startswith(f"{SOURCE}/"):
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(f"{SOURCE}/") and IN_REQUEST.get():
             calls.append((path[len(f"{SOURCE}/") :], frame.f_code.co_qualname))
 
     stub, transport = EngineStub(DIALECTS["openai"]), RecordingHttpTransport()
@@ -43,7 +46,7 @@ async def trace_streamed_request() -> list[Function]:
         connection = HttpProtocol(HttpServerSettings(app), ServerState(), {})
         connection.connection_made(transport)  # type: ignore[arg-type]  # has only the methods that are called
         request = make_request("/v1/responses", method="POST", body=BODY)
-        await run_loop_once()  # begins the loops in the background, which are no part of the request
+        IN_REQUEST.set(True)
         sys.setprofile(record)
         try:
             connection.data_received(request)
