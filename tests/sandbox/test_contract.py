@@ -327,6 +327,27 @@ async def test_a_container_beyond_a_limit_is_killed(
     assert (await run_code(sandbox, "1 + 1")).stdout == "2\n"
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("for n in range(9999): open(f'/mnt/data/{n}', 'wb')\nwhile True: pass", "files"),
+        ("for n in range(99): open(f'/mnt/data/{n}', 'wb').write(b'x' * (1 << 20))\nwhile True: pass", "disk"),
+    ],
+)
+async def test_a_container_beyond_its_disk_runs_code_that_deletes_files(
+    sandbox: Sandbox, code: str, reason: str
+) -> None:
+    assert (await run_code(sandbox, code, seconds=30)).result.reason == reason
+    delete = """
+import os, time
+end = time.monotonic() + 1.5  # longer than the checks are apart
+while time.monotonic() < end: pass
+for name in os.listdir('/mnt/data'): os.unlink(f'/mnt/data/{name}')
+"""
+    assert (await run_code(sandbox, delete, seconds=60)).result.outcome == "completed"
+    assert (await run_code(sandbox, code, seconds=30)).result.reason == reason
+
+
 async def test_nothing_of_the_host_is_visible(sandbox: Sandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("secret")

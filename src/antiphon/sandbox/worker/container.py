@@ -9,11 +9,12 @@ import os
 import secrets
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from antiphon.sandbox.worker import frames, gvisor, processes
 from antiphon.sandbox.worker.confinement import Confinement
@@ -80,11 +81,18 @@ class KernelProcess:
             signal.pidfd_send_signal(self.pidfd, number)
 
 
+class DiskUse(NamedTuple):
+    entries: int
+    size: int
+    too_deep: bool = False
+
+
 class Container:
     def __init__(self, folder: str, spec: Confinement, max_files: int, zygote: ZygoteClient) -> None:
         self._folder = folder
         self._spec = spec
         self._max_files = max_files
+        self._allowed = self._limit = DiskUse(max_files, spec.disk)
         self._zygote = zygote
         self._lock = asyncio.Lock()
         self._waiting: set[asyncio.Task[Any]] = set()  # for the lock
@@ -205,6 +213,8 @@ class Container:
                 self.relay.end_all()
             kernel.cpu_base = self._measure_cpu(kernel, self._list_tree(kernel))
             changed = await self._find_changes()
+            if kernel.reason in ("disk", "files") or self._allowed != self._limit:
+                await asyncio.to_thread(self._allow_excess)
             return {
                 "outcome": outcome, "reason": kernel.reason, "restarted": restarted, "changed": changed,
                 "dropped": call.dropped, "seconds": time.monotonic() - began, "code": kernel.code,
@@ -355,14 +365,24 @@ class Container:
             await self.kill(reason)
 
     def _check_files(self, pids: list[int]) -> str:
-        size = processes.measure_unlinked(pids)
-        entries = 0
-        for folder in (self.data, self._temporary):
-            survey = folder.survey(self._max_files)
-            size, entries = size + survey.size, entries + survey.entries
-            if survey.too_deep or entries > self._max_files:
-                return "files"
-        return "disk" if size > self._spec.disk else ""
+        found = self._measure_disk(self._allowed.entries)
+        if found.too_deep or found.entries > self._allowed.entries:
+            return "files"
+        return "disk" if found.size + processes.measure_unlinked(pids) > self._allowed.size else ""
+
+    def _allow_excess(self) -> None:
+        """Allow the next call the files that this one left, although they exceed the limit: it may delete them."""
+        found = self._measure_disk(sys.maxsize)
+        self._allowed = DiskUse(max(found.entries, self._limit.entries), max(found.size, self._limit.size))
+
+    def _measure_disk(self, max_entries: int) -> DiskUse:
+        """Measure both folders, each up to a number of entries."""
+        surveys = [folder.survey(max_entries) for folder in (self.data, self._temporary)]
+        return DiskUse(
+            sum(survey.entries for survey in surveys),
+            sum(survey.size for survey in surveys),
+            any(survey.too_deep for survey in surveys),
+        )
 
     def free_bytes(self) -> int:
         return self._spec.disk - self.data.survey(self._max_files).size
