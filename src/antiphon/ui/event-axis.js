@@ -1,6 +1,6 @@
 /** <event-axis>: a tick for every event on a time axis, coloured by item; pauses are marked. */
 
-/** @typedef {{events: import('./recording.js').WireEvent[], shown: number, selected: number, colours: Map<string, number>}} AxisData */
+/** @typedef {{events: import('./recording.js').WireEvent[], shown: number, selected: number}} AxisData */
 
 const HEIGHT = 56, TICK = 34;
 const COLOURS = 'c0 c1 c2 c3 c4 c5 c6 c7 muted gap accent'.split(' ');
@@ -11,7 +11,7 @@ const PAUSE_FACTOR = 8; // a pause is that much longer than the median gap
 export class EventAxis extends HTMLElement {
   #canvas = document.createElement('canvas');
   /** @type {AxisData} */
-  #data = { events: [], shown: 0, selected: -1, colours: new Map() };
+  #data = { events: [], shown: 0, selected: -1 };
   // Measured when they change: to ask while events arrive would cost a layout each time.
   #width = 0;
   /** @type {Record<string, string>} */
@@ -47,7 +47,7 @@ export class EventAxis extends HTMLElement {
   }
 
   #draw() {
-    const { events, shown, selected, colours } = this.#data, width = this.#width;
+    const { events, shown, selected } = this.#data, width = this.#width;
     const context = this.#canvas.getContext('2d');
     if (!context || !width) return;
     const scale = devicePixelRatio;
@@ -62,16 +62,16 @@ export class EventAxis extends HTMLElement {
     context.fillText(label, width - context.measureText(label).width - 2, HEIGHT - 6);
     this.#drawPauses(context, gap, total);
     let drawn = -1; // ticks of one colour at one pixel are drawn once
-    events.forEach((event, index) => {
-      const place = colours.get(event.item), isDelta = event.type.endsWith('.delta');
-      const x = Math.round((event.time / total) * (width - 2));
+    for (let index = 0; index < events.length; index++) {
+      const { time, place, isDelta } = events[index];
+      const x = Math.round((time / total) * (width - 2));
       const tick = ((x * 16 + (place === undefined ? 8 : place % 8)) * 2 + Number(isDelta)) * 2 + Number(index < shown);
-      if (tick === drawn) return;
+      if (tick === drawn) continue;
       drawn = tick;
       context.fillStyle = place === undefined ? muted : this.#colours[`c${place % 8}`];
       context.globalAlpha = index < shown ? 0.8 : 0.15;
       context.fillRect(x, isDelta ? 12 : 4, isDelta ? 1 : 2, isDelta ? TICK - 12 : TICK - 4);
-    });
+    }
     context.globalAlpha = 1;
     const chosen = events.find((event) => event.number === selected);
     if (!chosen) return;
@@ -86,10 +86,10 @@ export class EventAxis extends HTMLElement {
     for (let at = 1; at < events.length; at += step) sample.push(events[at].time - events[at - 1].time);
     const median = sample.sort((a, b) => a - b)[sample.length >> 1] ?? 0;
     const longest = Math.max(MIN_PAUSE, PAUSE_FACTOR * median);
-    events.forEach((event, index) => {
-      const gap = (events[index + 1]?.time ?? 0) - event.time;
-      if (gap < longest) return;
-      const start = (event.time / total) * width, length = (gap / total) * width;
+    for (let index = 1; index < events.length; index++) {
+      const { time } = events[index - 1], gap = events[index].time - time;
+      if (gap < longest) continue;
+      const start = (time / total) * width, length = (gap / total) * width;
       context.fillStyle = fill;
       context.fillRect(start, 8, length, TICK - 8);
       const label = `${Math.round(gap)} ms`;
@@ -97,7 +97,7 @@ export class EventAxis extends HTMLElement {
         context.fillStyle = this.#colours.muted;
         context.fillText(label, start + 4, 24);
       }
-    });
+    }
   }
 }
 

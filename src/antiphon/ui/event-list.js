@@ -8,7 +8,6 @@ import { html, nothing, render } from './vendor/lit-html.js';
  * @property {WireEvent[]} events
  * @property {string} label
  * @property {number} selected the number of an event
- * @property {Map<string, number>} colours by item
  * @property {(event: WireEvent) => boolean} [isEqual] whether an event is the same in both columns
  */
 
@@ -17,7 +16,7 @@ const MARGIN = 10; // rows beyond the visible ones
 
 export class EventList extends HTMLElement {
   /** @type {ListData} */
-  #data = { events: [], label: '', selected: -1, colours: new Map() };
+  #data = { events: [], label: '', selected: -1 };
   #isAtEnd = true;
   #top = 0;
   #height = 0;
@@ -68,7 +67,7 @@ export class EventList extends HTMLElement {
   }
 
   #draw() {
-    const { events, label, selected, colours, isEqual } = this.#data;
+    const { events, label, selected, isEqual } = this.#data;
     const id = (/** @type {number} */ number) => `${label}-${number}`.replaceAll(' ', '-');
     const first = Math.max(0, Math.floor(this.#top / ROW) - MARGIN);
     const rows = events.slice(first, first + Math.ceil(this.#height / ROW) + 2 * MARGIN);
@@ -78,7 +77,7 @@ export class EventList extends HTMLElement {
     render(html`<div class="spacer" role="presentation" .style=${`height:${events.length * ROW}px`}><div role="presentation" .style=${`transform:translateY(${first * ROW}px)`}>
       ${rows.map((event, index) => {
         const before = events[first + index - 1];
-        const place = colours.get(event.item);
+        const { place } = event;
         return html`<div role="option" id=${id(event.number)} aria-selected=${event.number === selected}
           class="event" .style=${place === undefined ? '' : `border-left-color:var(--c${place % 8})`} @click=${() => this.#pick(event)}>
           <span class="number">${event.number}</span><span class="delta">${before ? `+${(event.time - before.time).toFixed(1)}` : `${event.time.toFixed(1)}`}</span>

@@ -3,7 +3,7 @@
  *
  * If the connection breaks before the last event, the stream is taken up again after the last event that arrived; that
  * of a WebSocket, too, over HTTP.
- * @typedef {{number: number, time: number, type: string, bytes: number, item: string, raw: string}} WireEvent
+ * @typedef {{number: number, time: number, type: string, isDelta: boolean, bytes: number, item: string, place: number | undefined, raw: string}} WireEvent
  * @typedef {{send: (message: object) => void, close: () => void}} Channel a WebSocket
  * @typedef {'connecting' | 'streaming' | 'resuming' | 'ended' | 'stopped' | 'failed'} State
  */
@@ -15,7 +15,8 @@ import { readEvents } from './sse.js';
 const MAX_ATTEMPTS = 12; // to take a stream up again, in about half a minute
 const MAX_PAUSE = 4000; // milliseconds between two attempts
 // Milliseconds of a frame in which events are taken: however many arrive at once, it has time to render, too.
-const FRAME = 16, SLICE = 4;
+const SLICE = 4;
+let sliceEnd = 0;
 const encoder = new TextEncoder();
 
 export class Recording {
@@ -119,21 +120,13 @@ export class Recording {
   /** Read one connection to its end; return why it failed, if the server said so. @param {string} path @param {{method?: string, body?: unknown}} options */
   async #read(path, options) {
     this.#abort = new AbortController();
-    let end = 0; // of the current slice
     try {
       const reply = await send(path, { ...options, signal: this.#abort.signal });
       if (!reply.body) return null;
       for await (const events of readEvents(reply.body)) {
         const now = performance.now();
-        if (now > end + FRAME) end = now + SLICE;
         for (const { data, raw } of events) {
-          if (performance.now() > end && !document.hidden) {
-            await new Promise((resolve) => {
-              requestAnimationFrame(resolve);
-              setTimeout(resolve, 500); // the tab may be hidden meanwhile
-            });
-            end = performance.now() + SLICE;
-          }
+          await takeTurn();
           if (data !== '[DONE]') this.receive(JSON.parse(data), raw, now);
         }
         if (!this.isRunning) return null;
@@ -151,12 +144,13 @@ export class Recording {
     const item = event.item_id ?? event.item?.id ?? (event.output_index === undefined ? '' : `#${event.output_index}`);
     const number = event.sequence_number ?? this.#last + 1;
     const bytes = /[^\0-\x7f]/.test(raw) ? encoder.encode(raw).length : raw.length;
-    this.events.push({ number, time, type: event.type, bytes, item, raw });
+    const isDelta = event.type.endsWith('.delta');
+    if (item && !this.items.has(item)) this.items.set(item, this.items.size);
+    this.events.push({ number, time, type: event.type, isDelta, bytes, item, place: this.items.get(item), raw });
     this.bytes += bytes;
     this.types.add(event.type);
-    if (item && !this.items.has(item)) this.items.set(item, this.items.size);
     this.#last = number;
-    if (event.type.endsWith('.delta')) {
+    if (isDelta) {
       this.firstDelta ||= time;
       this.lastDelta = time;
     }
@@ -175,6 +169,23 @@ export class Recording {
     this.#changed();
     this.#ended();
   }
+}
+
+/** Wait for the next frame if the time of this one is used up. */
+function takeTurn() {
+  const now = performance.now();
+  if (!sliceEnd) {
+    sliceEnd = now + SLICE;
+    nextFrame().then(() => { sliceEnd = 0; });
+  }
+  return now > sliceEnd && !document.hidden ? nextFrame() : undefined;
+}
+
+export function nextFrame() {
+  return new Promise((resolve) => {
+    requestAnimationFrame(resolve);
+    setTimeout(resolve, 500); // hidden tabs have no frames
+  });
 }
 
 /** @param {string} id @param {number} after */

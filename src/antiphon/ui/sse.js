@@ -9,24 +9,21 @@ export class SseParser {
   /** @type {string[]} */
   #lines = [];
 
-  /** Take the next bytes and return the events that they complete. @param {Uint8Array} bytes @returns {SseEvent[]} */
-  push(bytes) {
+  /** Take the next bytes and yield the events that they complete; all have to be taken. @param {Uint8Array} bytes */
+  *push(bytes) {
     const text = this.#rest + this.#decoder.decode(bytes, { stream: true });
-    // A CR at the end may be the first half of a CRLF, so it waits for the next bytes.
-    const lines = text.split(/\r\n|\n|\r(?!$)/);
+    // A CR at the end may be the first half of a CRLF, so it waits for the next bytes. Few servers send any.
+    const lines = text.split(text.includes('\r') ? /\r\n|\n|\r(?!$)/ : '\n');
     this.#rest = lines.pop() ?? '';
-    /** @type {SseEvent[]} */
-    const events = [];
     for (const line of lines) {
       if (line) {
         this.#lines.push(line);
       } else if (this.#lines.length) {
         const event = parseLines(this.#lines);
-        if (event) events.push(event);
         this.#lines = [];
+        if (event) yield event;
       }
     }
-    return events;
   }
 }
 
@@ -44,7 +41,7 @@ function parseLines(lines) {
   return data.length ? { type, data: data.join('\n'), raw: lines.join('\n') } : null;
 }
 
-/** Read the events of a reply's body, in lists of those that arrived together. @param {ReadableStream<Uint8Array>} body */
+/** Read the events of a reply's body: those that arrived together, parsed as they are taken. @param {ReadableStream<Uint8Array>} body */
 export async function* readEvents(body) {
   const reader = body.getReader();
   const parser = new SseParser();
@@ -52,8 +49,7 @@ export async function* readEvents(body) {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      const events = parser.push(value);
-      if (events.length) yield events;
+      yield parser.push(value);
     }
   } finally {
     reader.cancel().catch(() => {});

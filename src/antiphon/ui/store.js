@@ -1,7 +1,7 @@
 /** The state of the page, as signals. Views read them while they render; a change renders the page again. */
 
 import { BASE, getJson } from './api.js';
-import { Recording } from './recording.js';
+import { nextFrame, Recording } from './recording.js';
 import { computed, signal } from './vendor/signals-core.js';
 
 const MAX_RECORDINGS = 50;
@@ -24,13 +24,10 @@ let isFrameRequested = false;
 export function touch() {
   if (isFrameRequested) return;
   isFrameRequested = true;
-  const bump = () => {
-    if (!isFrameRequested) return;
+  nextFrame().then(() => {
     isFrameRequested = false;
     frame.value += 1;
-  };
-  requestAnimationFrame(bump);
-  setTimeout(bump, 500); // hidden tabs have no frames
+  });
 }
 
 /** Make a recording, which is found by `findRecording` once its response has an id. @param {() => void} [ended] */

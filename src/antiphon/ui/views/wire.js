@@ -30,7 +30,6 @@ export function wireView() {
   const recording = id ? findRecording(id) : latestRecording();
   if (!recording) return findForm('Nothing has been streamed to this page yet. Talk to the model, or name a response.');
   if (recording !== shown) reset(recording);
-  const colours = recording.items;
   const type = query.get('type') ?? '', item = query.get('item') ?? '';
   const end = playback.value?.shown ?? recording.events.length;
   const isFiltered = type || item || end < recording.events.length;
@@ -38,11 +37,11 @@ export function wireView() {
   const chosen = recording.events.find((event) => event.number === selected.value);
   return html`<section class="wire" aria-label="Wire">
     ${toolbar(recording)}
-    <event-axis .data=${{ events: recording.events, shown: end, selected: selected.value, colours }} @pick=${pick}></event-axis>
+    <event-axis .data=${{ events: recording.events, shown: end, selected: selected.value }} @pick=${pick}></event-axis>
     <div class="row bar">${choice('type', [...recording.types].sort(), { type, item })}${choice('item', [...recording.items.keys()], { type, item })}<span class="grow"></span>${findForm('')}</div>
     <div class="columns">
-      <event-list .data=${{ events, label: 'Events', selected: selected.value, colours, length: events.length }} @pick=${pick}></event-list>
-      ${comparison.value ? comparisonColumn(comparison.value, recording, colours) : nothing}
+      <event-list .data=${{ events, label: 'Events', selected: selected.value, length: events.length }} @pick=${pick}></event-list>
+      ${comparison.value ? comparisonColumn(comparison.value, recording) : nothing}
       <div class="detail">${chosen ? eventDetail(chosen, recording) : nothing}${result(recording)}</div>
     </div></section>`;
 }
@@ -83,8 +82,8 @@ export function findForm(text) {
   }}><label>Response <input name="id" placeholder="resp_…" required></label><button>Show</button></form>`;
 }
 
-/** @param {Comparison} compared @param {Recording} recording @param {Map<string, number>} colours */
-function comparisonColumn({ after, recording: again }, recording, colours) {
+/** @param {Comparison} compared @param {Recording} recording */
+function comparisonColumn({ after, recording: again }, recording) {
   const originals = new Map(recording.events.map((event) => [event.number, eventText(event)]));
   /** @param {WireEvent} event */
   const isEqual = (event) => originals.get(event.number) === eventText(event);
@@ -93,7 +92,7 @@ function comparisonColumn({ after, recording: again }, recording, colours) {
   const isSame = equal === expected && again.events.length === expected;
   return html`<div class="comparison">
     <p class=${again.isRunning ? 'muted' : isSame ? 'same' : 'other'} role="status">${again.error || `${equal} of ${expected} events after ${after} equal, byte for byte`}</p>
-    <event-list .data=${{ events: again.events, label: 'Read again', selected: selected.value, colours, isEqual, length: again.events.length }} @pick=${pick}></event-list>
+    <event-list .data=${{ events: again.events, label: 'Read again', selected: selected.value, isEqual, length: again.events.length }} @pick=${pick}></event-list>
     <button class="link" @click=${() => { comparison.value = null; }}>Close</button></div>`;
 }
 
@@ -129,6 +128,7 @@ function reset(recording) {
 /** Read the events after one again, in a second column. @param {Recording} recording @param {number} after */
 function resume(recording, after) {
   const again = makeRecording();
+  again.items = recording.items; // the same colours
   comparison.value = { after, recording: again };
   again.follow(recording.id, after);
 }
