@@ -225,3 +225,11 @@ def test_text_before_the_required_call_is_held_and_text_after_it_passes_at_once(
     assert gate.feed(call_tool("f")) == [before, *call_tool("f")]
     assert gate.feed([after]) == [after]
     assert gate.try_pass([after])
+
+
+async def test_a_repaired_answer_is_counted() -> None:
+    engine = FakeEngine()
+    engine.says(Text('```json\n{"a": 1}\n```'))
+    run = make_run(engine, rules=OutputRules(output_format=OutputFormat(schema={"type": "object"}, is_held=True)))
+    await drive_run(run)
+    assert [*run.retry_outcomes] == [("format", "mended")]

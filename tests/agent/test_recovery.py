@@ -7,7 +7,7 @@ from antiphon.core.deltas import ItemAdded, ServerItemStarted, Text, TurnEnded
 from antiphon.core.emitter.event_log import RunStarted
 from antiphon.core.prompt import TokenCounts
 from antiphon.engines.fake import FakeEngine
-from antiphon.protocol.types.items import McpCall, Message, ShellAction, ShellCall
+from antiphon.protocol.types.items import McpCall, McpListTools, Message, ShellAction, ShellCall
 from antiphon.protocol.types.tools import ContainerReference
 from antiphon.tools.base import ModelToolCall
 from tests.agent.test_tool_loop import list_item_types, resume_run, run_until_killed
@@ -81,3 +81,10 @@ async def test_a_recovered_response_with_a_client_call_ends_completed(engine: Fa
     assert list_item_types(later) == ["shell_call"]
     assert later.response.status == "completed"
     assert not engine.seen
+
+
+def test_the_next_key_follows_the_highest_of_the_log() -> None:
+    started = [
+        ServerItemStarted(key=key, item=McpListTools(id=f"mcpl_{key}", server_label="srv", tools=[])) for key in (4, 2)
+    ]
+    assert read_checkpoint([RunStarted(), *started]).next_key == 5

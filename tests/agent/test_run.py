@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from antiphon.admission import Admission
+from antiphon.agent.choices import ExtraChoices
 from antiphon.agent.engine_stream import ModelCall
 from antiphon.agent.run import Run, StoreEnd
 from antiphon.agent.timeouts import Timeouts
@@ -35,11 +36,17 @@ def end_log() -> EndLog:
     return EndLog()
 
 
-def make_run(engine: FakeEngine, end_log: EndLog, store_end: StoreEnd | None = None, **changes: object) -> Run:
+def make_run(
+    engine: FakeEngine,
+    end_log: EndLog,
+    store_end: StoreEnd | None = None,
+    strategy: ExtraChoices | None = None,
+    **changes: object,
+) -> Run:
     fields = {"resolver": ToolCallResolver({}), **changes}
     call = ModelCall(engine=engine, generation=GENERATION, parser=ChatParser(GENERATION.prompt), **fields)  # type: ignore[arg-type]  # any field of ModelCall
     emitter = Emitter(Response(id="resp_1", created_at=1, model="fake"), new_id, log=None if store_end is None else [])
-    return Run(call, emitter, end_log, store_end)
+    return Run(call, emitter, end_log, store_end, strategy=strategy)
 
 
 async def drive_run(run: Run) -> list[Event]:
@@ -343,3 +350,16 @@ async def test_a_warmup_run_emits_no_output(engine: FakeEngine, end_log: EndLog)
     assert [event.type for event in events] == ["response.created", "response.in_progress", "response.completed"]
     assert isinstance(events[-1], Completed)
     assert events[-1].response.output == []
+
+
+async def test_the_event_sink_of_several_choices_is_awaited(engine: FakeEngine, end_log: EndLog) -> None:
+    engine.says(Text("a"))
+    engine.says(Text("b"))
+    others = [
+        ModelCall(
+            engine=engine, generation=GENERATION, parser=ChatParser(GENERATION.prompt), resolver=ToolCallResolver({})
+        )
+    ]
+    run = make_run(engine, end_log, strategy=ExtraChoices(others=others, hide_logprobs=True))
+    events = await drive_run(run)
+    assert [event.type for event in events].count("response.output_text.delta") == 2

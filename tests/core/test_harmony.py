@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from antiphon.core.harmony import (
     END_OF_TEXT,
     FIRST_CONTROL,
+    MAX_PIECE_CHARS,
     TOKEN_TEXTS,
     HarmonyTokenDecoder,
     HarmonyVocabulary,
+    _split_text,
     load_vocabulary,
 )
 from antiphon.errors import StartupError
@@ -82,3 +84,12 @@ def test_a_missing_package_is_reported_with_the_install_command(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "openai_harmony", None)
     with pytest.raises(StartupError, match=r"pip install 'antiphon\[harmony\]'"):
         load_vocabulary.__wrapped__()
+
+
+def test_a_long_text_is_split_between_words_and_a_long_word_anywhere() -> None:
+    words, word = "word " * MAX_PIECE_CHARS, "x" * (2 * MAX_PIECE_CHARS + 1)
+    for text in (words, word, f"{words}{word}"):
+        pieces = [*_split_text(text)]
+        assert "".join(pieces) == text
+        assert max(map(len, pieces)) <= MAX_PIECE_CHARS
+    assert {piece[0] for piece in [*_split_text(words)][1:]} == {" "}

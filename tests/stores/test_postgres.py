@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from antiphon.errors import StartupError, Unavailable
+from antiphon.errors import InvalidValue, StartupError, Unavailable
 from antiphon.ids import new_id
 from antiphon.stores import postgres_pool
 from antiphon.stores.base import Claim, ConversationRow, IdempotencyKey, ItemRow, NewResponse, ResponseEnd
@@ -433,3 +433,20 @@ async def test_a_closed_store_is_unavailable(postgres_url: str) -> None:
         pass
     with pytest.raises(Unavailable, match="closed"):
         await store.get(TENANT, new_id("resp"))
+
+
+async def test_a_rejected_operation_leaves_its_connection_in_use(store: PostgresStore) -> None:
+    def get_process() -> Operation[int]:
+        (row,) = yield sql("SELECT pg_backend_pid()")
+        process: int = row[0]
+        return process
+
+    def reject() -> Operation[None]:
+        yield sql("SELECT 1")
+        raise InvalidValue("rejected", param="x")
+
+    pool = store._pool
+    process = await pool.run(get_process, write=False)
+    with pytest.raises(InvalidValue):
+        await pool.run(reject, write=True)
+    assert await pool.run(get_process, write=False) == process

@@ -83,7 +83,6 @@ class Watchdog:
         """Withdraw the cancellation of the driver. Returns True if this watchdog alone cancelled the driver."""
         if not self._cancelled or self._driver is None:
             return False
-        self._cancelled = False
         return self._driver.uncancel() <= self._earlier_cancels
 
     def tick(self, now: float, interval: float) -> bool:

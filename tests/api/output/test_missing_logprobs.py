@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from antiphon.core.deltas import Text
 from antiphon.core.prompt import Chunk, GenerationRequest
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from tests.api.app import parse_events, run_api
@@ -92,3 +93,11 @@ async def test_an_answer_without_text_needs_no_logprobs() -> None:
 async def test_answers_that_are_only_ordered_by_logprobs_do_not_need_them() -> None:
     async with run_api(engine=EngineWithoutLogprobs()) as server:
         assert len((await server.create(n=2))["output"]) == 2
+
+
+async def test_text_that_a_parser_held_back_to_the_end_needs_logprobs_too() -> None:
+    engine = EngineWithoutLogprobs(FakeSettings(level="text"))
+    engine.says(Text("<"))  # which a call may begin with
+    async with run_api(engine=engine) as server:
+        body = {"model": "fake", "input": "hi", "include": [LOGPROBS], "tools": [TOOL]}
+        assert (await server.post("responses", body)).status == 400

@@ -1,11 +1,13 @@
 """Content in a folder; `tests/contracts/test_contents.py` has what all content stores do."""
 
 import asyncio
+import os
 import threading
+from pathlib import Path
 
 import pytest
 
-from antiphon.stores.contents.folder import _run_to_end
+from antiphon.stores.contents.folder import _list_files, _run_to_end
 
 pytestmark = pytest.mark.anyio
 
@@ -26,3 +28,10 @@ async def test_work_on_a_descriptor_is_awaited_however_often_the_task_is_cancell
     release.set()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+def test_only_files_from_before_a_time_are_listed(tmp_path: Path) -> None:
+    for name, seconds in (("old", 9.0), ("same", 10.0), ("new", 11.0)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (seconds, seconds))
+    assert [path.name for path in _list_files(tmp_path, 10.0)] == ["old"]

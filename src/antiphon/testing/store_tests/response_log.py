@@ -163,3 +163,15 @@ async def test_a_tree_is_bounded_and_has_the_way_to_the_response(store: Store, c
     assert has_more
     assert len(rows) == 8
     assert {*chain[5:]} <= {row.id for row in rows}
+
+
+async def test_a_tree_has_more_if_either_its_branches_or_its_ancestors_are_too_many(store: Store, clock: Clock) -> None:
+    root = await store_response(store, clock)
+    for _ in range(9):
+        await store_response(store, clock, root)
+    assert (await store.find_tree(TENANT, root, 8))[1]
+    chain = [await store_response(store, clock)]
+    for _ in range(8):
+        chain.append(await store_response(store, clock, chain[-1]))
+    rows, has_more = await store.find_tree(TENANT, chain[-1], 8)
+    assert (len(rows), has_more) == (4, True)
