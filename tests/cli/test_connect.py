@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,17 @@ class Home:
 @pytest.fixture
 def home(tmp_path: Path, server: ServerProcess) -> Home:
     return Home(tmp_path, server)
+
+
+@pytest.mark.parametrize("client", ["openai-python", "agents-sdk"])
+@pytest.mark.shows("I2.2")
+def test_the_program_of_a_library_asks_the_server(home: Home, client: str) -> None:
+    assert home.run(client, "--yes").returncode == 0
+    (file,) = home.list_files()
+    asked = subprocess.run(
+        [sys.executable, home.folder / file], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (asked.returncode, bool(asked.stdout.strip())) == (0, True), asked.stderr
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -18,6 +18,7 @@ from antiphon.clients.json_text import parse_json
 from antiphon.clients.text_files import edit_text, render_file
 from antiphon.errors import StartupError
 from antiphon.protocol.types.operations.models import ModelObject
+from tests.clients.sdk_pages.client_pages import PAGES, extract_blocks
 
 ODD = 'org/"odd"\\model {{ 1 }} é\x7f'
 CODER = ModelObject(
@@ -50,6 +51,8 @@ def parse(file: ClientFile, text: str) -> Any:
             return tomllib.loads(text)
         case "yaml":
             return yaml.safe_load(text)
+        case "txt":
+            return text
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
@@ -86,6 +89,21 @@ def test_codex_and_opencode_get_a_catalog_with_limits_modalities_and_efforts() -
     assert models["coder"]["limit"] == {"context": 40_000, "output": 4000}
     assert models[ODD]["limit"] == {"context": 32_768, "output": 8192}
     assert (models["coder"]["tool_call"], models[ODD]["tool_call"]) == (True, False)
+
+
+@pytest.mark.parametrize("file", [param for param in FILES if "programs/" in str(param.id)])
+@pytest.mark.shows("I2.2", "I2.6")
+def test_the_program_of_a_library_begins_its_page(file: ClientFile) -> None:
+    """`make test-clients` runs the code of the pages."""
+    page, language = f"{file.template[9:-4]}.md", "python" if file.name.endswith(".py") else "js"
+    example = ModelObject(id="qwen3-8b", input_modalities=["text"], output_modalities=["text"])
+    program = render_file(file, ServerConnection(url="http://127.0.0.1:8000", models=[example]))
+    assert program.replace("'", '"').startswith(extract_blocks(page, language)[0].replace("'", '"'))
+
+
+def test_every_page_of_a_client_has_its_files() -> None:
+    pages = {f"clients/{page.name}" for page in PAGES.glob("*.md") if page.name != "index.md"}
+    assert pages <= {setup.page for setup in CLIENTS.values()}
 
 
 @pytest.mark.parametrize("name", [name for name, setup in CLIENTS.items() if setup.reads_key])

@@ -9,6 +9,14 @@ from antiphon.protocol.types.operations.models import ModelObject
 _LLM_FOLDERS = ("~/.config/io.datasette.llm", "~/Library/Application Support/io.datasette.llm")
 _CONTAINER_HINT = "In a container, 127.0.0.1 is not this machine: use an address that it can reach."
 
+
+def _program(title: str, page: str, install: str, name: str, *user_agents: str) -> ClientSetup:
+    """Return a library as a client: its file is a program that asks one question, the first of its page."""
+    command = f"{'python' if name.endswith('.py') else 'node'} {name}"
+    file = ClientFile(f"programs/{page}.txt", ".", name)
+    return ClientSetup(title, f"clients/{page}.md", user_agents, (file,), f"Run it: {install}; {command}")
+
+
 CLIENTS: Final = {
     "codex": ClientSetup(
         "Codex", "clients/codex.md", ("codex",),
@@ -97,6 +105,31 @@ CLIENTS: Final = {
             ),
         ),
         "Choose the model in the model picker of the chat view.",
+    ),
+    "openai-python": _program(
+        "openai (Python)", "openai-python", "pip install openai", "ask_openai.py", "OpenAI/Python",
+    ),
+    "openai-node": _program(
+        "openai (Node)", "openai-node", "npm install openai", "ask_openai.mjs", "OpenAI/JS",
+    ),
+    "agents-sdk": _program(
+        "OpenAI Agents SDK (Python)", "agents-sdk", "pip install openai-agents", "ask_agents.py", "Agents/Python",
+    ),
+    "agents-js": _program(
+        "OpenAI Agents SDK (JavaScript)", "agents-js", "npm install @openai/agents zod", "ask_agents.mjs",
+        "Agents/JavaScript",
+    ),
+    "ai-sdk": _program(
+        "Vercel AI SDK", "ai-sdk", "npm install ai @ai-sdk/openai zod", "ask_ai_sdk.mjs", "ai-sdk",
+    ),
+    "langchain": _program(
+        "LangChain", "langchain", "pip install langchain-openai", "ask_langchain.py", "OpenAI/Python",
+    ),
+    "pydantic-ai": _program(
+        "Pydantic AI", "pydantic-ai", "pip install 'pydantic-ai-slim[openai]'", "ask_pydantic_ai.py", "pydantic-ai",
+    ),
+    "litellm": _program(
+        "LiteLLM", "litellm", "pip install 'litellm[mcp]'", "ask_litellm.py", "litellm", "OpenAI/Python",
     ),
 }  # fmt: skip
 

@@ -59,6 +59,8 @@ def _merge(file: ClientFile, template: str, text: str) -> str:
             return add_yaml_elements(text, file.paths[0], template)
         case "env":
             return _set_variables(text, template)
+        case "txt":  # a program, which is written as a whole
+            return template
     parse = tomllib.loads if file.kind == "toml" else lambda content: parse_json(content).value
     edited, expected, source = text, deepcopy(parse(text)), parse(template)
     for path, value in reversed([*_list_values(source, file.paths)]):  # later ones are put in front of earlier ones
