@@ -30,7 +30,10 @@ def extract_block(page: str, language: str, containing: str = "", *, port: int =
 
 def run_program(page: str, port: int, folder: Path, *arguments: str) -> str:
     """Run the Python blocks of a page with the packages of the tests, as one program; return its output."""
-    script = "\n".join(extract_blocks(page, "python", port=port))
+    return run_script("\n".join(extract_blocks(page, "python", port=port)), folder, *arguments)
+
+
+def run_script(script: str, folder: Path, *arguments: str) -> str:
     command = [sys.executable, "-c", script, *arguments]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
