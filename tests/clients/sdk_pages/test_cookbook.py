@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.core.images import read_image_info
-from tests.clients.sdk_pages.client_pages import extract_block, extract_blocks, run_program, run_script
+from tests.clients.sdk_pages.client_pages import extract_block, extract_blocks, run_program, run_script, run_scripts
 from tests.support.chromium import run_browser
 from tests.support.paths import DOCS
 from tests.support.sandboxes import keep_sandbox
@@ -72,9 +72,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     write_file(folder, "approvals", "shop.py")
     with run_commands_beside_python() as patch:
         patch.chdir(folder)
-        flags = ("--engine", "fake", "--fake-script", "script.toml", "--config", "antiphon.toml", "--store", "memory")
-        with run_server(*flags) as server:
+        with run_server(
+            "--engine", "fake", "--fake-script", "script.toml", "--config", "antiphon.toml", "--store", "memory",
+            "--served-model-name", "qwen3-coder",
+        ) as server:  # fmt: skip
             yield server
+
+
+@pytest.fixture(scope="module")
+def outputs(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the programs of plain pages print."""
+    programs = [extract_block(name_page(page), "python", port=server.port) for page in PLAIN]
+    return dict(zip(PLAIN, run_scripts(programs, tmp_path_factory.mktemp("programs")), strict=True))
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -86,8 +95,8 @@ def test_a_page_is_listed_and_its_programs_are_short(page: str) -> None:
 
 @pytest.mark.parametrize("page", PLAIN)
 @pytest.mark.shows("I1.90")
-def test_a_program_prints_what_its_page_shows(page: str, server: ServerProcess, tmp_path: Path) -> None:
-    assert run_program(name_page(page), server.port, tmp_path) == read_printed(page)
+def test_a_program_prints_what_its_page_shows(page: str, outputs: dict[str, str]) -> None:
+    assert outputs[page] == read_printed(page)
 
 
 @pytest.mark.shows("I1.90", "E.9")
@@ -157,17 +166,15 @@ def test_the_tests_of_an_agent_pass_without_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.shows("I1.90", "I2.2", "I2.4")
-def test_codex_is_configured_and_restored_by_the_commands_of_its_page(tmp_path: Path) -> None:
+def test_codex_is_configured_and_restored_by_the_commands_of_its_page(server: ServerProcess, tmp_path: Path) -> None:
     """`make test-clients` runs all commands of the page, with Codex: tests/clients/coding/test_connect.py."""
     page = name_page("codex-on-a-laptop")
     first, _, last = extract_block(page, "bash").splitlines()
-    with (
-        run_server("--engine", "fake", "--served-model-name", "qwen3-coder") as server,
-        run_commands_beside_python() as patch,
-    ):
-        for name, value in {"HOME": str(tmp_path), "ANTIPHON_URL": server.url, "CODEX_HOME": ""}.items():
-            patch.setenv(name, value)
+    with run_commands_beside_python() as patch:
+        patch.delenv("CODEX_HOME", raising=False)
+        patch.setenv("HOME", str(tmp_path))
         patch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+        patch.setenv("ANTIPHON_URL", server.url)
         shown = subprocess.run(first.split(), capture_output=True, text=True, timeout=60, check=True).stdout
         expected = extract_block(page, "diff", port=server.port).replace("/home/ada", str(tmp_path))
         assert shown.startswith(expected)

@@ -9,14 +9,13 @@ import pytest
 from openai import OpenAI
 
 from antiphon.config.sources import load
-from tests.clients.sdk_pages.client_pages import extract_block, extract_blocks, run_script
+from tests.clients.sdk_pages.client_pages import extract_block, extract_blocks, run_script, run_scripts
 from tests.support.paths import DOCS
 from tests.support.server_process import ServerProcess
 
 PAGES = sorted(path.stem for path in (DOCS / "migrate").glob("*.md"))
 ROW = re.compile(r"^\| `([^`]+)` \| (\d{3}|ignored|works) \|", re.MULTILINE)
 BEFORE, AFTER = "# before\n", "# after\n"
-SEPARATOR = "\x1e"
 NEWEST = 1_700_000_044
 
 
@@ -59,13 +58,10 @@ def threads(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def outputs(guide_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the programs of all pages print, each after a line of its own; one process is faster than five."""
-    address = f"127.0.0.1:{guide_server.port}"
-    programs = [extract_block(name_page(page), "python", AFTER) for page in PAGES]
-    script = f"\nprint({SEPARATOR!r}, end='')\n".join(programs)
-    script = re.sub(r"127\.0\.0\.1:[89]000", address, script)
-    printed = run_script(script, tmp_path_factory.mktemp("migrate")).split(SEPARATOR)
-    return dict(zip(PAGES, printed, strict=True))
+    """What the programs of all pages print."""
+    programs = [extract_block(name_page(page), "python", AFTER, port=guide_server.port) for page in PAGES]
+    programs = [program.replace("127.0.0.1:9000", f"127.0.0.1:{guide_server.port}") for program in programs]
+    return dict(zip(PAGES, run_scripts(programs, tmp_path_factory.mktemp("migrate")), strict=True))
 
 
 @pytest.mark.parametrize("page", PAGES)
