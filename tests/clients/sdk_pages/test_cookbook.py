@@ -4,11 +4,12 @@ The fake engine plays the scripts of the pages, and a program prints what its pa
 """
 
 import os
+import socket
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,13 @@ def write_file(folder: Path, page: str, name: str, port: int = 8000) -> str:
     program = extract_block(name_page(page), "python", f"# {name}\n", port=port)
     (folder / name).write_text(program)
     return program
+
+
+def wait_for_server(port: int) -> None:
+    for _ in repeat_until_timeout():
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=10).close()
+            return
 
 
 @contextmanager
@@ -114,11 +122,9 @@ def test_a_reloaded_page_continues_its_answer_without_a_gap(server: ServerProces
     url = f"http://127.0.0.1:{port}"
     with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as app, run_browser() as browser:
         try:
+            wait_for_server(port)
             with browser.new_page() as page:
-                for _ in repeat_until_timeout():
-                    page.open(url)
-                    if page.evaluate("document.forms.length"):
-                        break
+                page.open(url)
                 page.click("button")
                 page.wait_for_text("Once upon a time")
                 page.open(url)
