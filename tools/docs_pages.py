@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
-from tools import call_formats_page, configuration_page, engines_page, metrics_page
+from tools import call_formats_page, client_matrix, configuration_page, engines_page, metrics_page
 from tools.requirements import ROOT, Group, Row, load
 
 
@@ -80,6 +80,7 @@ PAGE_RENDERERS: dict[str, Callable[[], str]] = {
     "docs/compatibility.md": render_compatibility,
     "docs/configuration.md": configuration_page.page,
     "docs/engines.md": engines_page.render_page,
+    "docs/matrix.md": client_matrix.render_page,
     "docs/metrics.md": metrics_page.render_page,
     "docs/tool-calls.md": call_formats_page.render_page,
 }

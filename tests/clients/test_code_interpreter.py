@@ -63,6 +63,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.mark.shows("E.18", "E.19")
+@pytest.mark.uses("openai-python", "hosted tools")
 def test_code_runs_its_file_is_downloaded_and_a_continuation_has_its_variables(server: ServerProcess) -> None:
     with OpenAI(base_url=server.v1, api_key="none", max_retries=0, timeout=60) as client:
         with client.responses.stream(model="fake", input="write", tools=[TOOL]) as stream:

@@ -57,6 +57,7 @@ def streamed(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.mark.shows("E.1", "E.4", "I.14")
+@pytest.mark.uses("agents-sdk", "hosted tools")
 async def test_a_hosted_tool_is_called_and_the_model_answers(
     async_agent_client: AsyncOpenAI, everything: str, streamed: bool
 ) -> None:

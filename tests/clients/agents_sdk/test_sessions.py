@@ -38,6 +38,7 @@ def item_kinds(items: list[Any]) -> list[str]:
 
 
 @pytest.mark.shows("I.14")
+@pytest.mark.uses("agents-sdk", "answers", "stored state")
 async def test_a_session_is_stored_in_a_conversation(agent: Agent[Any], async_client: AsyncOpenAI) -> None:
     session = OpenAIConversationsSession(openai_client=async_client)
     for text in ("one", "two"):
@@ -79,6 +80,7 @@ async def test_more_items_than_one_request_allows_are_added_in_several_requests(
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.shows("I.14", "B.22")
+@pytest.mark.uses("agents-sdk", "streaming", "tools")
 async def test_a_conversation_id_carries_the_turns(
     agent_with_tool: Agent[Any], async_client: AsyncOpenAI, streamed: bool
 ) -> None:

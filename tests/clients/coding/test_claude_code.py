@@ -12,6 +12,7 @@ PAGE = "claude-code.md"
 
 
 @pytest.mark.shows("I2.5")
+@pytest.mark.uses("claude-code", "answers")
 def test_claude_code_answers_with_the_settings_of_its_page(client: Client, proxy: RecordingProxy) -> None:
     client.write_file(".claude/settings.json", extract_block(PAGE, "json", port=proxy.port))
     ran = client.run(extract_block(PAGE, "sh"))

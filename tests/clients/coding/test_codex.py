@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.real_client, pytest.mark.needs("node"), pytest.mark.ti
 
 
 @pytest.mark.shows("I.13")
+@pytest.mark.uses("codex", "answers", "streaming", "tools", "reasoning")
 def test_codex_runs_a_command_and_sends_its_output_over_http(client: Client, proxy: RecordingProxy) -> None:
     configure(client, proxy.port)
     ran = run_page_command(client)
@@ -73,6 +74,7 @@ def test_the_api_key_is_read_from_the_environment(
     assert SUM in ran.out, str(ran)
 
 
+@pytest.mark.uses("codex", "tools")
 def test_a_patch_is_applied_through_a_custom_tool(client: Client, proxy: RecordingProxy, transport: str) -> None:
     configure(client, proxy.port, before=extract_block(PAGE, "toml", "model_catalog_json"), after=transport)
     client.write_file(".codex/models.json", extract_block(PAGE, "json"))
@@ -136,6 +138,7 @@ def test_keepalives_prevent_the_idle_timeout_of_codex(client: Client, proxy: Rec
     assert len(get_requests(proxy, transport)) == 1
 
 
+@pytest.mark.uses("codex", "images")
 def test_an_image_reaches_the_model(client: Client, proxy: RecordingProxy, transport: str) -> None:
     configure(client, proxy.port, after=transport)
     (client.project / "picture.png").write_bytes(png())
@@ -144,6 +147,7 @@ def test_an_image_reaches_the_model(client: Client, proxy: RecordingProxy, trans
     assert ran.out.strip() == "It is small."
 
 
+@pytest.mark.uses("codex", "structured output")
 def test_an_answer_follows_the_output_schema(client: Client, proxy: RecordingProxy, transport: str) -> None:
     configure(client, proxy.port, after=transport)
     base = {"type": "object", "properties": {"sum": {"type": "integer"}}}

@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.real_client, pytest.mark.needs("node"), pytest.mark.ti
 
 
 @pytest.mark.shows("I.13")
+@pytest.mark.uses("codex", "WebSocket")
 def test_codex_warms_up_and_sends_only_new_items_each_turn(client: Client, proxy: RecordingProxy) -> None:
     configure(client, proxy.port, after=WEBSOCKET_SETTINGS)
     ran = run_page_command(client)

@@ -10,6 +10,7 @@ from tests.clients.coding.client_runner import Client, CommandResult
 from tests.clients.coding.codex import EXEC, SUM
 from tests.clients.coding.recording_proxy import RecordingProxy
 from tests.clients.coding.test_opencode import OFFLINE
+from tests.clients.sdk_pages.client_pages import extract_block
 from tests.support.server_process import ServerProcess
 
 pytestmark = [pytest.mark.real_client, pytest.mark.needs("node"), pytest.mark.timeout(700)]
@@ -18,12 +19,13 @@ ANSWER = "Yes, I am here."
 
 
 def run_connect(client: Client, *arguments: str, **variables: str) -> CommandResult:
+    return run_antiphon(client, f"antiphon connect {' '.join(arguments)} --yes", **variables)
+
+
+def run_antiphon(client: Client, command: str, **variables: str) -> CommandResult:
     source = {"PYTHONPATH": path} if (path := os.environ.get("PYTHONPATH")) else {}
-    return client.run(
-        f"{sys.executable} -m antiphon connect {' '.join(arguments)} --yes",
-        {**OFFLINE, **source, **variables},
-        seconds=200,
-    )
+    command = command.replace("antiphon connect", f"{sys.executable} -m antiphon connect")
+    return client.run(command, {**OFFLINE, **source, **variables}, seconds=200)
 
 
 def list_files(client: Client) -> list[str]:
@@ -73,3 +75,15 @@ def test_codex_works_with_its_catalog_and_a_key_from_the_environment(
     assert ran.code == 0, str(ran)
     assert SUM in ran.out, str(ran)
     assert "Model metadata" not in ran.err
+
+
+@pytest.mark.shows("I2.5", "I1.90")
+def test_the_commands_of_the_cookbook_run_codex_and_restore_its_files(
+    client: Client, coding_server: ServerProcess
+) -> None:
+    commands = extract_block("../cookbook/codex-on-a-laptop.md", "bash")
+    commands = commands.replace("codex exec --skip-git-repo-check", EXEC)
+    ran = run_antiphon(client, f"set -e\n{commands}", ANTIPHON_URL=coding_server.url)
+    assert ran.code == 0, str(ran)
+    assert SUM in ran.out, str(ran)
+    assert list_files(client) == []

@@ -30,6 +30,7 @@ def get_reference_prefixes(body: Any) -> list[str]:
 
 
 @pytest.mark.shows("I.14")
+@pytest.mark.uses("ai-sdk", "answers", "streaming", "tools", "structured output", "reasoning", "stored state")
 def test_the_ai_sdk_page_prints_the_scripted_answers(client: Client, proxy: RecordingProxy) -> None:
     plain, streamed, tools, reasoning, continued, unstored, shaped = run_page("ai-sdk.md", client, proxy)
     assert (plain, streamed, shaped) == ("Oslo.\n", "Oslo. (stop)\n", "Oslo 700000\n")
@@ -55,6 +56,7 @@ def test_the_ai_sdk_references_stored_items_and_returns_encrypted_reasoning(
 
 
 @pytest.mark.shows("I.11")
+@pytest.mark.uses("openai-node", "answers", "streaming", "tools", "WebSocket")
 def test_the_openai_page_prints_the_scripted_answers(client: Client, proxy: RecordingProxy) -> None:
     plain, streamed, tools, connected, lanes = run_page("openai-node.md", client, proxy)
     assert (plain, streamed, tools) == ("Oslo.\n", "Oslo. (completed)\n", SUNNY)
@@ -76,6 +78,7 @@ def test_the_openai_page_warms_up_continues_and_uses_lanes_on_one_connection(
 
 
 @pytest.mark.shows("I.14")
+@pytest.mark.uses("agents-js", "answers", "streaming", "tools", "stored state", "WebSocket")
 def test_the_agents_sdk_page_prints_the_scripted_answers(client: Client, proxy: RecordingProxy) -> None:
     plain, streamed, tools, continued, connected = run_page("agents-js.md", client, proxy)
     assert (plain, streamed, tools, continued) == ("Oslo.\n", "Oslo.\n", SUNNY, PEOPLE)

@@ -33,6 +33,7 @@ def client(client: Client) -> Client:
 
 
 @pytest.mark.shows("I.14")
+@pytest.mark.uses("opencode", "answers", "streaming", "tools")
 def test_opencode_runs_a_command_and_sends_its_output(client: Client, proxy: RecordingProxy) -> None:
     client.write_file("project/opencode.json", extract_block(PAGE, "json", port=proxy.port))
     ran = client.run(extract_block(PAGE, "sh"), OFFLINE, seconds=120)

@@ -43,6 +43,7 @@ def test_the_ai_sdk_runs_shells_patches_and_custom_tools(
 
 @pytest.mark.parametrize("store", ["true", "false"])
 @pytest.mark.shows("E.6", "I.14")
+@pytest.mark.uses("ai-sdk", "hosted tools")
 def test_the_ai_sdk_accepts_mcp_calls_of_the_server(
     client: Client, agent_server: ServerProcess, everything: str, store: str
 ) -> None:
@@ -58,6 +59,7 @@ def test_the_agents_sdk_runs_shells_and_patches(client: Client, coding_server: S
 
 
 @pytest.mark.shows("E.6", "I.14")
+@pytest.mark.uses("agents-js", "hosted tools")
 def test_the_agents_sdk_accepts_mcp_calls_of_the_server(
     client: Client, agent_server: ServerProcess, everything: str
 ) -> None:

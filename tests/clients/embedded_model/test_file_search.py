@@ -35,6 +35,7 @@ def client() -> Iterator[OpenAI]:
 
 
 @pytest.mark.shows("E.16", "E.27")
+@pytest.mark.uses("openai-python", "files", "hosted tools")
 def test_the_model_quotes_a_document_that_it_has_found_and_cites_it(client: OpenAI) -> None:
     store = client.vector_stores.create(name="lighthouse")
     text = "\n\n".join(DOCUMENT)

@@ -39,6 +39,7 @@ def _validate(response: Response) -> Response:
 
 
 @pytest.mark.shows("C.1", "I.10")
+@pytest.mark.uses("openai-python", "answers")
 def test_create_returns_a_text(embedded_client: OpenAI, model: str, limits: dict[str, Any]) -> None:
     response = _validate(embedded_client.responses.create(model=model, input="Say hello.", **limits))
     assert response.output_text
@@ -68,6 +69,7 @@ def test_several_choices_are_sorted_by_their_mean_logprob(embedded_client: OpenA
 
 @pytest.mark.anyio
 @pytest.mark.shows("I.10")
+@pytest.mark.uses("openai-python", "streaming")
 async def test_the_async_client_streams(embedded_server: ServerProcess, model: str, limits: dict[str, Any]) -> None:
     async with (
         AsyncOpenAI(base_url=embedded_server.v1, api_key="unused", max_retries=0, timeout=120) as client,
@@ -96,6 +98,7 @@ def test_the_stream_helper_returns_a_parsed_final_response(embedded_client: Open
 
 
 @pytest.mark.shows("A.33")
+@pytest.mark.uses("openai-python", "structured output")
 def test_parse_returns_an_instance_of_the_model_class(embedded_client: OpenAI, model: str) -> None:
     response = embedded_client.responses.parse(model=model, input="Who?", text_format=Person, temperature=0)
     assert isinstance(response.output_parsed, Person)

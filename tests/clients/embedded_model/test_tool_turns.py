@@ -40,6 +40,7 @@ def validate(response: Response) -> Response:
 
 
 @pytest.mark.shows("D.15", "D3.49")
+@pytest.mark.uses("openai-python", "tools")
 def test_a_tool_call_and_its_output_lead_to_an_answer(embedded_client: OpenAI, model: str) -> None:
     fields: Any = {"model": model, "tools": [TOOL], "temperature": 0, "max_output_tokens": 60}
     first = validate(

@@ -51,6 +51,7 @@ def run_embedded_task(embedded_server: ServerProcess, node_folder: Path) -> Task
 
 
 @pytest.mark.shows("I.11")
+@pytest.mark.uses("openai-node", "answers")
 def test_create_returns_a_valid_response(run_task: TaskRunner) -> None:
     result = run_task("create")
     check_response({key: value for key, value in result["response"].items() if key != "output_text"})
@@ -59,6 +60,7 @@ def test_create_returns_a_valid_response(run_task: TaskRunner) -> None:
 
 
 @pytest.mark.shows("I.11")
+@pytest.mark.uses("openai-node", "streaming")
 def test_every_event_of_a_stream_is_valid(run_task: TaskRunner) -> None:
     events = run_task("stream")["events"]
     for event in events:
@@ -82,18 +84,21 @@ def test_the_stream_helper_accepts_keepalives(slow_server: ServerProcess, node_f
     )
 
 
+@pytest.mark.uses("openai-node", "reasoning")
 def test_the_stream_helper_accepts_reasoning_and_summaries(run_task: TaskRunner) -> None:
     result = run_task("thinking")
     assert [item["type"] for item in result["final"]["output"]] == ["reasoning", "message"]
 
 
 @pytest.mark.shows("I.11")
+@pytest.mark.uses("openai-node", "structured output")
 def test_parse_returns_an_instance_of_the_schema(run_task: TaskRunner) -> None:
     result = run_task("parse")
     assert result["status"] == "completed"
     assert set(result["parsed"]) == {"city", "warm"}
 
 
+@pytest.mark.uses("openai-node", "tools")
 def test_a_tool_loop_takes_one_round(run_task: TaskRunner) -> None:
     result = run_task("tools")
     assert result["call"]["name"] == "get_weather"
@@ -102,6 +107,7 @@ def test_a_tool_loop_takes_one_round(run_task: TaskRunner) -> None:
 
 
 @pytest.mark.shows("E.6", "E.9", "I.11")
+@pytest.mark.uses("openai-node", "hosted tools")
 def test_the_stream_helper_accepts_the_tools_of_an_mcp_server(
     agent_server: ServerProcess, everything: str, node_folder: Path
 ) -> None:
@@ -124,6 +130,7 @@ def test_errors_raise_the_matching_class_and_param(run_task: TaskRunner) -> None
 
 
 @pytest.mark.shows("A.3", "A.6", "A.9", "B.9", "I.11")
+@pytest.mark.uses("openai-node", "stored state")
 def test_a_stored_response_is_retrieved_listed_continued_and_deleted(run_task: TaskRunner) -> None:
     result = run_task("stored")
     assert result["found"] == result["made"]
@@ -133,6 +140,7 @@ def test_a_stored_response_is_retrieved_listed_continued_and_deleted(run_task: T
 
 
 @pytest.mark.shows("A.7", "A.8", "B.6", "I.11")
+@pytest.mark.uses("openai-node", "background")
 def test_a_background_response_is_polled_and_cancelled(run_task: TaskRunner) -> None:
     result = run_task("background")
     assert result["first"] in ("queued", "in_progress")
@@ -177,6 +185,7 @@ def test_models_are_listed_and_retrieved(run_task: TaskRunner) -> None:
 @pytest.mark.needs("llamacpp")
 @pytest.mark.real_model
 @pytest.mark.timeout(400)
+@pytest.mark.uses("openai-node", "streaming")
 def test_the_embedded_model_streams_to_the_helper(run_embedded_task: TaskRunner) -> None:
     result = run_embedded_task("helper")
     assert result["types"][0] == "response.created"
@@ -186,6 +195,7 @@ def test_the_embedded_model_streams_to_the_helper(run_embedded_task: TaskRunner)
 @pytest.mark.needs("llamacpp")
 @pytest.mark.real_model
 @pytest.mark.timeout(400)
+@pytest.mark.uses("openai-node", "structured output")
 def test_the_embedded_model_follows_a_schema(run_embedded_task: TaskRunner) -> None:
     result = run_embedded_task("parse")
     assert isinstance(result["parsed"]["city"], str)

@@ -66,6 +66,7 @@ def make_input(*parts: Any) -> list[Any]:
     ("url", "expected"),
     [("/a.png", "[image png 64x48]"), ("/moved", "[image png 64x48]"), ("/b.jpg", "[image jpeg 32x24]")],
 )
+@pytest.mark.uses("openai-python", "images")
 def test_an_image_is_fetched_and_passed_to_the_engine(
     client: OpenAI, file_server_url: str, url: str, expected: str
 ) -> None:
@@ -84,6 +85,7 @@ async def test_a_stream_accepts_an_image_as_a_data_url(server: ServerProcess) ->
     assert response.output_text == "You said: What is this? [image png 20x10]"
 
 
+@pytest.mark.uses("openai-python", "files")
 def test_files_are_read_from_data_and_from_a_url(client: OpenAI, file_server_url: str) -> None:
     inline_file = {
         "type": "input_file",

@@ -19,6 +19,7 @@ def _validate(response: Response) -> Response:
 
 
 @pytest.mark.shows("A.1", "A7.1", "C.12", "I.10")
+@pytest.mark.uses("openai-python", "answers")
 def test_create_answers_the_last_user_text(client: OpenAI) -> None:
     response = _validate(client.responses.create(model="any-name", input="hello there"))
     assert response.output_text == "You said: hello there"
@@ -62,6 +63,7 @@ def test_the_fields_of_the_request_are_echoed(client: OpenAI) -> None:
 
 
 @pytest.mark.shows("A.33", "I.10")
+@pytest.mark.uses("openai-python", "structured output")
 def test_parse_returns_an_instance_of_the_model_class(client: OpenAI) -> None:
     response = client.responses.parse(model="fake", input="Where?", text_format=CityPopulation)
     assert isinstance(response.output_parsed, CityPopulation)
@@ -75,6 +77,7 @@ async def test_the_async_client_parses(async_client: AsyncOpenAI) -> None:
 
 
 @pytest.mark.shows("A.44")
+@pytest.mark.uses("openai-python", "tools")
 def test_a_function_is_called_and_its_output_is_answered(client: OpenAI) -> None:
     input_: Any = [{"role": "user", "content": "weather?"}]
     first = _validate(client.responses.create(model="fake", input=input_, tools=[WEATHER]))
@@ -112,6 +115,7 @@ def test_tool_choice_by_name_calls_that_tool(client: OpenAI) -> None:
 
 
 @pytest.mark.shows("A7.4")
+@pytest.mark.uses("openai-python", "reasoning")
 def test_reasoning_effort_adds_a_reasoning_item(client: OpenAI) -> None:
     response = _validate(client.responses.create(model="fake", input="hi", reasoning={"effort": "low"}))
     assert [item.type for item in response.output] == ["reasoning", "message"]

@@ -88,6 +88,7 @@ def drop_repeats(names: list[str]) -> list[str]:
 
 
 @pytest.mark.shows("E.1", "E.4", "E.5", "E.6", "E.12")
+@pytest.mark.uses("openai-python", "hosted tools")
 def test_tools_are_listed_and_called_and_the_model_answers(agent_client: OpenAI, server: Any) -> None:
     response = run_play(agent_client, "sum", tools=[server])
     assert response.status == "completed"

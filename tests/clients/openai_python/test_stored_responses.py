@@ -147,6 +147,7 @@ async def test_the_async_iterator_reads_all_pages_of_the_input_items(async_clien
 
 
 @pytest.mark.shows("B.6", "I.10")
+@pytest.mark.uses("openai-python", "background")
 def test_a_background_response_can_be_polled_to_its_end(client: OpenAI) -> None:
     made = validate(client.responses.create(model="fake", input="hi", background=True))
     assert made.status in RUNNING
@@ -293,6 +294,7 @@ async def test_the_async_client_manages_conversations(async_client: AsyncOpenAI)
 
 
 @pytest.mark.shows("B.22", "I.10")
+@pytest.mark.uses("openai-python", "stored state")
 def test_responses_read_their_conversation_and_add_to_it(client: OpenAI) -> None:
     made = client.conversations.create(items=[{"role": "user", "content": "one"}])
     first = validate(client.responses.create(model="fake", input="two", conversation=made.id))

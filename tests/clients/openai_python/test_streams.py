@@ -59,6 +59,7 @@ async def test_the_async_client_gets_the_same_events(async_client: AsyncOpenAI, 
 
 @pytest.mark.parametrize("name", [name for name in REQUESTS if name != "cut"])
 @pytest.mark.shows("A.57", "I.10")
+@pytest.mark.uses("openai-python", "streaming")
 def test_the_stream_helper_returns_the_final_response(client: OpenAI, name: str) -> None:
     with client.responses.stream(model="fake", input="hi", **REQUESTS[name]) as stream:
         types = [event.type for event in stream]

@@ -5,6 +5,7 @@ address.
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.paths import DOCS
@@ -12,6 +13,7 @@ from tests.support.paths import DOCS
 PAGES = DOCS / "clients"
 ADDRESS = "127.0.0.1:8000"  # address of the server in the pages
 
+_SEPARATOR = "\x1e"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -30,8 +32,20 @@ def extract_block(page: str, language: str, containing: str = "", *, port: int =
 
 def run_program(page: str, port: int, folder: Path, *arguments: str) -> str:
     """Run the Python blocks of a page with the packages of the tests, as one program; return its output."""
-    script = "\n".join(extract_blocks(page, "python", port=port))
+    return run_script("\n".join(extract_blocks(page, "python", port=port)), folder, *arguments)
+
+
+def run_script(script: str, folder: Path, *arguments: str) -> str:
     command = [sys.executable, "-c", script, *arguments]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+def run_scripts(scripts: Sequence[str], folder: Path) -> list[str]:
+    """Run scripts one after the other, and return the output of each.
+
+    They share a process, since to import the packages takes longer than to run them, and each has its own names.
+    """
+    loop = "for script in {!r}:\n    exec(script, {{'__name__': '__main__'}})\n    print({!r}, end='')"
+    return run_script(loop.format([*scripts], _SEPARATOR), folder).split(_SEPARATOR)[:-1]

@@ -11,6 +11,7 @@ pytestmark = [pytest.mark.real_client, pytest.mark.timeout(240)]
 
 
 @pytest.mark.shows("I.14", "F.1", "F.4")
+@pytest.mark.uses("agents-sdk", "answers", "streaming", "tools", "stored state", "WebSocket")
 def test_the_page_prints_the_scripted_answers(recording_proxy: RecordingProxy, tmp_path: Path) -> None:
     *definitions, output = run_page("agents-sdk.md", recording_proxy.port, tmp_path)
     assert not any(definitions)

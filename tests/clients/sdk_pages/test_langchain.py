@@ -11,6 +11,7 @@ pytestmark = [pytest.mark.real_client, pytest.mark.timeout(240)]
 
 
 @pytest.mark.shows("I.14")
+@pytest.mark.uses("langchain", "answers", "streaming", "tools", "structured output", "stored state")
 def test_the_page_prints_the_scripted_answers(recording_proxy: RecordingProxy, tmp_path: Path) -> None:
     assert run_page("langchain.md", recording_proxy.port, tmp_path) == [
         "Oslo.\n",

@@ -11,6 +11,7 @@ pytestmark = [pytest.mark.real_client, pytest.mark.timeout(240)]
 
 
 @pytest.mark.shows("I.14")
+@pytest.mark.uses("litellm", "answers", "streaming", "tools", "stored state")
 def test_the_page_prints_the_scripted_answers(recording_proxy: RecordingProxy, tmp_path: Path) -> None:
     assert run_page("litellm.md", recording_proxy.port, tmp_path, install="litellm") == [
         "Oslo.\n",

@@ -22,6 +22,7 @@ def home(recording_proxy: RecordingProxy, tmp_path: Path) -> Path:
 
 
 @pytest.mark.shows("I.14")
+@pytest.mark.uses("llm", "answers", "tools", "structured output")
 def test_the_commands_print_the_scripted_answers(recording_proxy: RecordingProxy, home: Path) -> None:
     outputs = [
         run_command(["bash", "-euc", block], home)
@@ -38,5 +39,6 @@ def test_the_commands_print_the_scripted_answers(recording_proxy: RecordingProxy
 
 
 @pytest.mark.shows("I.14")
+@pytest.mark.uses("llm", "streaming")
 def test_the_python_code_prints_the_scripted_answers(recording_proxy: RecordingProxy, home: Path) -> None:
     assert run_page("llm.md", recording_proxy.port, home) == ["Oslo.\nSome |700,000|.|\n"]

@@ -11,6 +11,9 @@ pytestmark = [pytest.mark.real_client, pytest.mark.timeout(240)]
 
 
 @pytest.mark.shows("I.10", "F.3", "F.4", "F.6")
+@pytest.mark.uses(
+    "openai-python", "answers", "streaming", "tools", "structured output", "stored state", "background", "WebSocket"
+)
 def test_the_page_prints_the_scripted_answers(recording_proxy: RecordingProxy, tmp_path: Path) -> None:
     assert run_page("openai-python.md", recording_proxy.port, tmp_path) == [
         "Oslo.\n",

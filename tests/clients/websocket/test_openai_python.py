@@ -168,6 +168,7 @@ def test_a_synchronous_session_has_lanes(connection: ResponsesConnection) -> Non
 
 @pytest.mark.anyio
 @pytest.mark.shows("F.6")
+@pytest.mark.uses("openai-python", "WebSocket")
 async def test_two_lanes_run_side_by_side(async_connection: AsyncResponsesConnection) -> None:
     for lane in ("one", "two"):
         await async_connection.response.create(model="fake", input="Take your time.", stream_id=lane)
@@ -234,6 +235,7 @@ def get_weather(city: str) -> str:
 
 @pytest.mark.anyio
 @pytest.mark.shows("F.1", "F.4", "I.14")
+@pytest.mark.uses("agents-sdk", "WebSocket")
 async def test_the_agents_sdk_runs_all_turns_on_one_connection(
     guide_server: ServerProcess, async_guide_client: AsyncOpenAI
 ) -> None:
