@@ -11,6 +11,7 @@ import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import click
 import pytest
@@ -88,6 +89,17 @@ def test_every_link_leads_to_a_file_and_a_section(page: str) -> None:
         if not (ROOT / path).exists() or (anchor and list_anchors(read_page(path)).count(anchor) != 1):
             broken.append(target)
     assert broken == []
+
+
+@pytest.mark.shows("I1.85")
+@pytest.mark.parametrize("path", sorted((DOCS / "images").glob("*.svg")), ids=lambda path: path.name)
+def test_a_diagram_has_a_description_and_both_colour_schemes(path: Path) -> None:
+    diagram = ElementTree.parse(path).getroot()
+    texts = {child.tag.rpartition("}")[2]: child.text or "" for child in diagram}
+    assert texts["title"]
+    assert texts["desc"]
+    assert "prefers-color-scheme: dark" in texts["style"]
+    assert any(f"images/{path.name}" in read_page(page) for page in FILES)
 
 
 def check_python(example: Example) -> None:
