@@ -179,6 +179,9 @@ def _split_commands(text: str) -> Iterator[list[str]]:
 
 def parse_command(arguments: list[str], variables: list[str]) -> None:
     """Parse a command line with the parser of the program, and its settings, without running it."""
+    for name in arguments:
+        if name.endswith(".toml"):
+            Path(name).touch()  # its contents are another example
     with pytest.MonkeyPatch.context() as patch:
         for variable in variables:
             patch.setenv(*variable.split("=", 1))
@@ -216,6 +219,8 @@ CHECKS: dict[str, Callable[[Example], None] | None] = {
     "js": check_javascript,
     "sh": check_shell,
     "bash": check_shell,
+    "text": None,  # output of programs
+    "diff": None,  # likewise
     "html": None,  # tests/clients/sdk_pages/test_cookbook.py opens it in a browser
     "nginx": None,  # nginx is not installed by any package of the tests
 }
