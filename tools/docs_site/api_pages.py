@@ -189,11 +189,15 @@ def _render_route(reference: Reference, page: str, route: str, operation: Json) 
         yield from _render_fields(reference, page, "parameter", rows, required)
     for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
         yield from _render_body(reference, page, media_type, content["schema"], operation["summary"])
+        if example := content.get("example"):
+            yield from ("```json", msgspec.json.format(msgspec.json.encode(example), indent=2).decode(), "```", "")
     replies = operation["responses"]["200"].get("content", {})
     texts = [f"{_render_shape(reference, page, one['schema'])} (`{media}`)" for media, one in replies.items()]
     failures = ", ".join(status for status in operation["responses"] if status != "200")
     yield from (f"Reply: {' or '.join(texts) or 'empty'}.", "")
-    yield from (f"Errors: {failures}, see [errors](index.md#errors)." if failures else "Needs no key.", "")
+    yield from (f"Errors: {failures}, see [errors](index.md#errors)." if failures else "Errors: none.", "")
+    if operation.get("security") == []:
+        yield from ("Needs no key.", "")
 
 
 def _render_body(reference: Reference, page: str, media_type: str, schema: Json, title: str) -> Iterator[str]:
