@@ -10,7 +10,10 @@ import shlex
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from xml.etree import ElementTree
 
 import click
@@ -23,6 +26,7 @@ from antiphon.cli.commands import cli
 from antiphon.config.sources import load
 from antiphon.engines.fake.script import load_script
 from antiphon.service.planning.prompt_library import PromptLibrary
+from tests.support.chromium import run_browser
 from tests.support.paths import DOCS, ROOT
 from tools.docs_site import api_pages
 from tools.docs_site.build import build, make_navigation, prepare, render_llms, rewrite_links
@@ -37,6 +41,9 @@ from tools.docs_site.navigation import (
 )
 
 FILES = ("README.md", *REPOSITORY_PAGES, *sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md")))
+
+
+SEARCH = "[...document.querySelectorAll('div')].find((one) => one.shadowRoot).shadowRoot"  # the dialog
 
 
 class Example(Struct, frozen=True):
@@ -261,13 +268,43 @@ def test_the_site_has_all_pages_with_links_that_stay_on_it(tmp_path: Path) -> No
             assert not name or (path.parent / name).exists(), (path, target)
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as the generator builds it."""
+    folder = tmp_path_factory.mktemp("site")
+    build(folder / "source", folder / "site", "")
+    return folder / "site"
+
+
 @pytest.mark.needs("zensical")
 @pytest.mark.shows("I1.84")
-def test_the_generator_builds_the_site_without_warnings(tmp_path: Path) -> None:
-    pages = build(tmp_path / "source", tmp_path / "site", "")
-    names = [name for page in pages for name in (page.site_path, page.site_path.replace(".md", ".html"))]
-    expected = ["index.html", "search.json", "llms.txt", "llms-full.txt", *names]
-    assert [name for name in expected if not (tmp_path / "site" / name).exists()] == []
+def test_the_generator_builds_every_page_as_html_and_as_markdown(site: Path) -> None:
+    names = [name for page in list_pages() for name in (page.site_path, page.site_path.replace(".md", ".html"))]
+    expected = ["index.html", "llms.txt", "llms-full.txt", *names]
+    assert [name for name in expected if not (site / name).exists()] == []
+
+
+@pytest.mark.needs("zensical", "chromium")
+@pytest.mark.shows("I1.84")
+def test_the_search_finds_a_page_and_nothing_comes_from_other_hosts(site: Path) -> None:
+    handler = partial(QuietRequestHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, run_browser() as browser:
+        Thread(target=server.serve_forever, daemon=True).start()
+        origin = f"http://127.0.0.1:{server.server_port}"
+        try:
+            with browser.new_page() as page:
+                page.open(f"{origin}/index.html")
+                page.click(".md-search__button")
+                page.wait_for(f"{SEARCH}.activeElement")
+                page.type("compaction")
+                page.wait_for(f"{SEARCH}.textContent.includes('shortens a long conversation')")
+                page.check(origin)
+        finally:
+            server.shutdown()
+
+
+class QuietRequestHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None: ...
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def main() -> None:
 def build(source: Path, site: Path, url: str) -> list[Page]:
     """Build the site from what is written to `source`. Exits with the output of the generator if it reports a fault."""
     pages = prepare(source, url)
-    command = [GENERATOR, "build", "--clean", "--strict"]
+    command = [str(GENERATOR), "build", "--clean", "--strict"]
     result = subprocess.run(command, cwd=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS)
     if result.returncode:
         sys.exit(result.stdout.decode())
