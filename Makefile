@@ -9,7 +9,7 @@ UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox bench-engines sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang openvino diffusers golden screenshots release-check
+.PHONY: help run test quick lint types docs docs-check format bench bench-peers bench-search bench-sandbox bench-engines sandbox-packages drills mutants lock clean test-engines test-clients test-seeds vllm sglang openvino diffusers golden screenshots release-check site
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ docs: $(VENV)/.dev ## write the generated pages
 
 docs-check: $(VENV)/.dev
 	@$(BIN)/python -m tools.docs_pages --check
+
+site: $(VENV)/.dev build/zensical/.made ## the documentation as a site in build/site (URL=https://… is its address)
+	@$(BIN)/python -m tools.docs_site.build --url "$(URL)"
 
 format: $(VENV)/.dev ## format the code with ruff
 	@$(BIN)/ruff check -q --fix
@@ -110,6 +113,7 @@ lock: ## pin the dependencies of pyproject.toml (UPGRADE=1: to their newest vers
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --extra openvino -c requirements/run.lock -o requirements/openvino.lock
 	@build/lock/bin/uv $(COMPILE) --group clients -o requirements/clients.lock
 	@build/lock/bin/uv $(COMPILE) --group litellm -o requirements/litellm.lock
+	@build/lock/bin/uv $(COMPILE) --group zensical -o requirements/zensical.lock
 	@build/lock/bin/uv $(COMPILE) --group sandbox -o src/antiphon/sandbox/packages.lock
 
 # For all platforms and Python versions, with the hashes of all files, without index addresses.
@@ -149,7 +153,7 @@ build/sandbox/.made: src/antiphon/sandbox/packages.lock
 	@$(@D)/bin/python -m pip --disable-pip-version-check --no-input -q install --require-hashes --only-binary :all: -r $<
 	@touch $@
 
-build/clients/.made build/litellm/.made: build/%/.made: requirements/%.lock
+build/clients/.made build/litellm/.made build/zensical/.made: build/%/.made: requirements/%.lock
 	@echo "Installing $* from PyPI …" >&2
 	@$(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip --disable-pip-version-check --no-input -q install --require-hashes -r $<

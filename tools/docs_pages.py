@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tools import call_formats_page, client_matrix, configuration_page, engines_page, metrics_page
+from tools.docs_site import api_pages
 from tools.requirements import ROOT, Group, Row, load
 
 
@@ -77,6 +78,7 @@ def _render_row(row: Row) -> str:
 
 
 PAGE_RENDERERS: dict[str, Callable[[], str]] = {
+    **api_pages.PAGE_RENDERERS,
     "docs/compatibility.md": render_compatibility,
     "docs/configuration.md": configuration_page.page,
     "docs/engines.md": engines_page.render_page,

@@ -23,42 +23,52 @@ class AntiphonError(Exception):
         self.retry_after = retry_after
 
 
-class BadRequest(AntiphonError, status=400, type="invalid_request_error"): ...  # `param` names the field
+class BadRequest(AntiphonError, status=400, type="invalid_request_error"):
+    """A field is not valid; `param` names it."""
 
 
-class InvalidJson(BadRequest, code="invalid_json"): ...
+class InvalidJson(BadRequest, code="invalid_json"):
+    """The body is not valid JSON."""
 
 
-class MissingParameter(BadRequest, code="missing_required_parameter"): ...
+class MissingParameter(BadRequest, code="missing_required_parameter"):
+    """A required field is missing."""
 
 
-class InvalidType(BadRequest, code="invalid_type"): ...
+class InvalidType(BadRequest, code="invalid_type"):
+    """A field has another type than the one that is expected."""
 
 
-class InvalidValue(BadRequest, code="invalid_value"): ...
+class InvalidValue(BadRequest, code="invalid_value"):
+    """A field has a value that is not allowed, or exceeds a limit."""
 
 
-class MutuallyExclusive(BadRequest, code="mutually_exclusive_parameters"): ...
+class MutuallyExclusive(BadRequest, code="mutually_exclusive_parameters"):
+    """Two fields exclude each other."""
 
 
 class UnsupportedParameter(BadRequest, code="unsupported_parameter"):
     """A valid field that the engine in use or this version does not support."""
 
 
-class ContextTooLong(BadRequest, code="context_length_exceeded"): ...
+class ContextTooLong(BadRequest, code="context_length_exceeded"):
+    """The prompt is longer than the context of the model."""
 
 
 class UnknownPrevious(BadRequest, code="previous_response_not_found"):
-    """Not 404: a field of the request is invalid, and clients check for this code."""
+    """The previous response does not exist. Not 404: a field is invalid, and clients check for this code."""
 
 
-class InvalidConversationId(BadRequest, code="invalid_conversation_id"): ...
+class InvalidConversationId(BadRequest, code="invalid_conversation_id"):
+    """`conversation` is not the id of a conversation."""
 
 
-class NotCancellable(BadRequest, code="cancellation_not_supported"): ...
+class NotCancellable(BadRequest, code="cancellation_not_supported"):
+    """The response was not created with `background: true`."""
 
 
-class KeyReused(BadRequest, code="idempotency_key_reused"): ...  # not 409, which SDKs retry
+class KeyReused(BadRequest, code="idempotency_key_reused"):
+    """The `Idempotency-Key` belongs to a request with another body. Not 409, which SDKs retry."""
 
 
 class UrlRefused(BadRequest, code="invalid_url"):
@@ -69,14 +79,16 @@ class FetchFailed(BadRequest, code="fetch_failed"):
     """The URL is allowed, but the fetch did not return the expected content."""
 
 
-class InvalidImage(BadRequest, code="invalid_image"): ...
+class InvalidImage(BadRequest, code="invalid_image"):
+    """An image cannot be read, or exceeds a limit."""
 
 
 class InvalidImageUrl(BadRequest, code="invalid_image_url"):
     """An image cannot be loaded from its URL, for any reason. The code is OpenAI's."""
 
 
-class InvalidFile(BadRequest, code="invalid_file"): ...
+class InvalidFile(BadRequest, code="invalid_file"):
+    """A file cannot be read, or exceeds a limit."""
 
 
 class StorageLimitReached(BadRequest, code="storage_limit_reached"):
@@ -88,48 +100,58 @@ class VectorStoreExpired(BadRequest, code="vector_store_expired"):
 
 
 class DeclaredContainerUnknown(BadRequest, code="container_not_found"):
-    """Not 404, as for a container in a path: a field of the request is invalid."""
+    """The container of a tool does not exist. Not 404, as for a container in a path: a field is invalid."""
 
 
-class DeclaredContainerExpired(BadRequest, code="container_expired"): ...
+class DeclaredContainerExpired(BadRequest, code="container_expired"):
+    """The container of a tool was not used for as long as its creator allowed."""
 
 
 class InvalidEncryptedContent(BadRequest, code="invalid_encrypted_content"):
     """Encrypted content that was not encrypted here, or with another key, or for another tenant."""
 
 
-class UnknownApproval(BadRequest, code="approval_not_found"): ...  # never requested, or expired
+class UnknownApproval(BadRequest, code="approval_not_found"):
+    """The approval request does not exist, has expired, or is not part of this conversation."""
 
 
-class ApprovalUsed(BadRequest, code="approval_already_used"): ...
+class ApprovalUsed(BadRequest, code="approval_already_used"):
+    """The approval was used already: the call may have taken effect and is not repeated."""
 
 
 class ApprovalMismatch(BadRequest, code="approval_mismatch"):
     """The arguments, the tool or its server differ from those of the approval request."""
 
 
-class NotPending(BadRequest, code="tool_call_not_pending"): ...
+class NotPending(BadRequest, code="tool_call_not_pending"):
+    """The call has an output already, or is not a call of this response."""
 
 
-class NotWaiting(BadRequest, code="response_not_waiting"): ...  # for tool outputs
+class NotWaiting(BadRequest, code="response_not_waiting"):
+    """The response does not wait for outputs of tools."""
 
 
-class ToolOutputTimeout(BadRequest, code="tool_output_timeout"): ...  # not 408, which SDKs retry
+class ToolOutputTimeout(BadRequest, code="tool_output_timeout"):
+    """The output of a tool was not submitted in time. Not 408, which SDKs retry."""
 
 
 # Errors of messages on a WebSocket.
 
 
-class UnknownEventType(BadRequest, code="unknown_event_type"): ...
+class UnknownEventType(BadRequest, code="unknown_event_type"):
+    """A message on a WebSocket has an unknown type."""
 
 
-class InvalidStreamId(BadRequest, code="invalid_stream_id"): ...
+class InvalidStreamId(BadRequest, code="invalid_stream_id"):
+    """The `stream_id` of a message on a WebSocket is not valid."""
 
 
-class TooManyStreams(BadRequest, code="websocket_stream_limit_reached"): ...
+class TooManyStreams(BadRequest, code="websocket_stream_limit_reached"):
+    """A WebSocket has as many lanes as it may have."""
 
 
-class ConcurrentRequest(BadRequest, code="concurrent_request"): ...  # one response at a time without lanes
+class ConcurrentRequest(BadRequest, code="concurrent_request"):
+    """A WebSocket without lanes runs a response already."""
 
 
 class ConnectionExpired(BadRequest, code="websocket_connection_limit_reached"):
@@ -139,30 +161,39 @@ class ConnectionExpired(BadRequest, code="websocket_connection_limit_reached"):
 # Errors of clients with another status than 400.
 
 
-class NotAuthenticated(AntiphonError, status=401, type="authentication_error", code="invalid_api_key"): ...
+class NotAuthenticated(AntiphonError, status=401, type="authentication_error", code="invalid_api_key"):
+    """The API key is missing or wrong."""
 
 
-class Forbidden(AntiphonError, status=403, type="permission_error"): ...
+class Forbidden(AntiphonError, status=403, type="permission_error"):
+    """The key lacks a scope, or this host or origin may not call the server."""
 
 
-class NotFound(AntiphonError, status=404, type="not_found_error"): ...
+class NotFound(AntiphonError, status=404, type="not_found_error"):
+    """The path or the object does not exist."""
 
 
-class ModelNotFound(NotFound, code="model_not_found"): ...
+class ModelNotFound(NotFound, code="model_not_found"):
+    """No engine serves a model of this name."""
 
 
-class UnknownConversation(NotFound, code="conversation_not_found"): ...
+class UnknownConversation(NotFound, code="conversation_not_found"):
+    """The conversation does not exist."""
 
 
-class UnknownPrompt(NotFound, code="prompt_not_found"): ...  # not in the operator's prompt library
+class UnknownPrompt(NotFound, code="prompt_not_found"):
+    """The prompt is not in the operator's library."""
 
 
 class UnknownVectorStore(NotFound, code="vector_store_not_found"):
+    """The vector store does not exist."""
+
     def __init__(self, store_id: str) -> None:
         super().__init__(f"There is no vector store {store_id[:64]!r}.", param="vector_store_id")
 
 
-class UnknownContainer(NotFound, code="container_not_found"): ...
+class UnknownContainer(NotFound, code="container_not_found"):
+    """The container does not exist."""
 
 
 class ContainerExpired(NotFound, code="container_expired"):
@@ -170,7 +201,7 @@ class ContainerExpired(NotFound, code="container_expired"):
 
 
 class MethodNotAllowed(AntiphonError, status=405, type="invalid_request_error"):
-    """`allow` lists the methods."""
+    """The path does not support this method; the header `Allow` lists those that it supports."""
 
     def __init__(self, message: str, *, allow: str) -> None:
         super().__init__(message)
@@ -181,13 +212,16 @@ class TooSlow(AntiphonError, status=408, type="invalid_request_error"):
     """Headers or body did not arrive in time."""
 
 
-class BodyTooLarge(AntiphonError, status=413, type="invalid_request_error"): ...
+class BodyTooLarge(AntiphonError, status=413, type="invalid_request_error"):
+    """The body is too large."""
 
 
-class UnsupportedMediaType(AntiphonError, status=415, type="invalid_request_error"): ...
+class UnsupportedMediaType(AntiphonError, status=415, type="invalid_request_error"):
+    """The body is of another media type than the route takes, or is compressed."""
 
 
-class RangeNotSatisfiable(AntiphonError, status=416, type="invalid_request_error"): ...
+class RangeNotSatisfiable(AntiphonError, status=416, type="invalid_request_error"):
+    """The range lies outside of the content."""
 
 
 class McpFailed(AntiphonError, status=424, type="external_connector_error", code="http_error"):
@@ -207,10 +241,11 @@ class UpgradeRequired(AntiphonError, status=426, type="invalid_request_error"):
 
 
 class Busy(AntiphonError, status=429, type="rate_limit_error", code="rate_limit_exceeded"):
-    """A bounded queue is full."""
+    """A quota is used up, or a bounded queue is full."""
 
 
-class HeadersTooLarge(AntiphonError, status=431, type="invalid_request_error"): ...
+class HeadersTooLarge(AntiphonError, status=431, type="invalid_request_error"):
+    """The request line and the headers are too large."""
 
 
 class Unavailable(AntiphonError, status=503, type="service_unavailable", code="service_unavailable"):
@@ -248,10 +283,12 @@ class ServerRestarted(AntiphonError, code="server_restarted"):
     """The server that ran the response died."""
 
 
-class ProcessingFailed(AntiphonError, code="processing_error"): ...  # a defect, reported on a WebSocket
+class ProcessingFailed(AntiphonError, code="processing_error"):
+    """A defect of the server, reported on a WebSocket."""
 
 
-class Internal(AntiphonError, code="server_error"): ...  # a defect; the message gives no details
+class Internal(AntiphonError, code="server_error"):
+    """A defect of the server; the message gives no details."""
 
 
 # Not for clients of the API.

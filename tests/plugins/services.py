@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.s3_server import CREDENTIALS, S3Server, find_beside_python, s3_server
 from tests.support.services import Postgres, Redis, postgres_home, postgres_server, redis_binary, redis_server
+from tools.docs_site.build import GENERATOR
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -51,9 +52,11 @@ SERVICES: dict[str, Callable[[], object]] = {
     "redis": redis_binary,
     "s3": lambda: _has_package("obstore") and find_beside_python("rclone") and find_caddy(),
     "strace": lambda: shutil.which("strace"),
+    "zensical": GENERATOR.exists,
 }
 
-OPTIONAL = {"openvino"}  # skipped as a real engine where `make openvino` was not run
+# Skipped as these kinds where `make openvino` and `make site` were not run.
+OPTIONAL = {"openvino": "real engine", "zensical": "download"}
 
 # Tests that may be skipped wherever they run: "permission: this user may not mount anything".
 SKIP_KINDS = {
@@ -117,7 +120,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if missing := [name for name in _required_services(item) if not SERVICES[name]()]:
-        kind = "real engine" if OPTIONAL.issuperset(missing) else "not available on this machine"
+        kind = OPTIONAL[missing[0]] if OPTIONAL.keys() >= {*missing} else "not available on this machine"
         pytest.skip(f"{kind}: {', '.join(missing)}")
 
 

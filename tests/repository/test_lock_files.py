@@ -24,7 +24,11 @@ def _parse_names(lines: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["run.lock", "dev.lock", "image.lock", "clients.lock", "litellm.lock", "openvino.lock", "packages.lock"]
+    "name",
+    [
+        *("run.lock", "dev.lock", "image.lock", "clients.lock", "litellm.lock", "openvino.lock", "packages.lock"),
+        "zensical.lock",
+    ],
 )
 def test_a_lock_file_contains_only_hashed_pins(name: str) -> None:
     remainder = PIN.sub("", _read_lock(name))
@@ -50,7 +54,13 @@ def test_every_declared_dependency_is_pinned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "lock"), [("clients", "clients.lock"), ("litellm", "litellm.lock"), ("sandbox", "packages.lock")]
+    ("group", "lock"),
+    [
+        ("clients", "clients.lock"),
+        ("litellm", "litellm.lock"),
+        ("sandbox", "packages.lock"),
+        ("zensical", "zensical.lock"),
+    ],
 )
 def test_every_package_of_a_group_is_pinned(group: str, lock: str) -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))

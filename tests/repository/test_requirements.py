@@ -33,7 +33,7 @@ def test_the_generated_pages_are_up_to_date() -> None:
 
 
 def test_missing_and_outdated_pages_are_found(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/api").mkdir(parents=True)
     assert docs_pages.find_outdated(tmp_path) == list(docs_pages.PAGE_RENDERERS)
     for name, make in docs_pages.PAGE_RENDERERS.items():
         (tmp_path / name).write_text(make(), "utf-8")
