@@ -22,7 +22,6 @@ from antiphon.core.prompt import (
     Json,
     ParserChoice,
     Prompt,
-    Sampling,
     Segment,
     TextPrompt,
     TokenPrompt,
@@ -111,7 +110,7 @@ class LocalModel:
         self.id = id
         self.created = int(Path(launch.model).stat().st_mtime)
         self.parser_choice = ParserChoice()
-        self.default_sampling = Sampling()
+        self.default_sampling = header.sampling
         self.in_flight = 0
         self.last_used = 0.0
         self._header = header
