@@ -96,6 +96,7 @@ antiphon serve --engine openvino:models/qwen3-ov     # a folder that optimum-cli
 | cached tokens in `usage` | yes | not reported: always 0 |
 | white space in JSON | none | as the model writes it; small models may repeat it |
 | caches of tenants | separate for requests with a salt | shared |
+| images | with a [projector](models.md#images) | refused by name |
 | embeddings | GGUF files | the same, by llama.cpp |
 
 Their answers differ, since they round differently. `make bench-engines` measures both

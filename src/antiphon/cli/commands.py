@@ -34,6 +34,7 @@ models --known`). Default: a small built-in model, downloaded once (98 MB).
   antiphon serve ./model.gguf                 your own model
   antiphon serve qwen2.5-coder-1.5b-instruct  a model that calls tools, downloaded once (1.1 GB)
   antiphon serve hf:ORG/REPO:Q4_K_M           a model of the Hugging Face Hub
+  antiphon serve vision.gguf+mmproj.gguf      a model for images, and its projector
   antiphon serve big=./big.gguf --model small=./small.gguf
   antiphon serve --engine vllm://gpu-1:8000 --engine vllm://gpu-2:8000
   antiphon serve --discover                   the engines that run on this machine

@@ -62,6 +62,7 @@ class GgufHeader(Struct, frozen=True, kw_only=True):
     pooling: int | None = None  # pooling type of an embedding model
     embedding_size: int | None = None  # dimensions of an embedding
     sampling: Sampling = Sampling()  # that its author recommends
+    projects_images: bool = False  # it is the projector of a model for images
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -213,6 +214,7 @@ def _build_header(reader: _GgufReader, pairs: dict[str, Any]) -> GgufHeader:
         embedding_size=_int_value(pairs, f"{architecture}.embedding_length_out")
         or _int_value(pairs, f"{architecture}.embedding_length"),
         sampling=_read_sampling(pairs),
+        projects_images=pairs.get("clip.has_vision_encoder") is True,
     )
 
 

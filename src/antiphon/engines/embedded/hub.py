@@ -11,11 +11,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.engines.embedded.known_models import HubModel, ModelFile
 from antiphon.errors import StartupError
 
 DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")
+PROJECTOR_QUANTS = ("Q8_0", "BF16", "F16")
 MISSING = "Models of the Hugging Face Hub need one more package: pip install 'antiphon[hub]'."
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -32,6 +34,11 @@ class HubVariant(Struct, frozen=True, kw_only=True):
     commit: str
     name: str  # of the file, without the number of a part
     files: tuple[ModelFile, ...]
+    projector: ModelFile | None = None  # for images, which all variants share
+
+    @property
+    def all_files(self) -> tuple[ModelFile, ...]:
+        return self.files if self.projector is None else (*self.files, self.projector)
 
     @property
     def quant(self) -> str:
@@ -41,7 +48,7 @@ class HubVariant(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
+        return sum(file.bytes for file in self.all_files)
 
 
 def find_variant(model: HubModel) -> HubVariant:
@@ -50,9 +57,18 @@ def find_variant(model: HubModel) -> HubVariant:
     variants = group_variants(model.repo, commit, filter(_is_model, files))
     if not variants:
         raise StartupError(f"{model.repo} has no GGUF file; look for a repository whose name ends with GGUF.")
-    variant = select_variant(model, variants)
+    variant = replace(select_variant(model, variants), projector=_choose_projector(files))
     _check_parts(variant)
     return variant
+
+
+def _choose_projector(files: Iterable[ModelFile]) -> ModelFile | None:
+    """Return the projector of the repository, the best of several quantisations."""
+    found = [file for file in files if file.file.lower().endswith(".gguf") and "mmproj" in file.file.lower()]
+    quants = [*PROJECTOR_QUANTS, ""]
+    return min(
+        found, key=lambda file: next(n for n, quant in enumerate(quants) if quant in file.file.upper()), default=None
+    )
 
 
 def _is_model(file: ModelFile) -> bool:
@@ -92,7 +108,7 @@ def _check_parts(variant: HubVariant) -> None:
         raise StartupError(
             f"{variant.name} in {variant.repo} is incomplete: {len(variant.files)} of {int(match[2])} files are there."
         )
-    for file in variant.files:
+    for file in variant.all_files:
         if not _SHA256.fullmatch(file.sha256):
             raise StartupError(f"The hub reports no hash of {file.file} in {variant.repo}, so it cannot be verified.")
 

@@ -86,13 +86,19 @@ KNOWN_MODELS: dict[str, KnownModel | HubModel] = {
         variant="Q4_K_M",
         bytes=1_117_320_768,
         sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-        purpose="calls tools; the smallest that does so reliably",
+        purpose="calls tools; small",
     ),
     "qwen3-4b-instruct-2507": HubModel(
         repo="unsloth/Qwen3-4B-Instruct-2507-GGUF",
         variant="Q4_K_M",
         bytes=2_497_281_120,
         purpose="calls tools, long contexts",
+    ),
+    "smolvlm-500m-instruct": HubModel(
+        repo="ggml-org/SmolVLM-500M-Instruct-GGUF",
+        variant="Q8_0",
+        bytes=545_590_272,
+        purpose="sees images; small",
     ),
     "gpt-oss-20b": HubModel(
         repo="ggml-org/gpt-oss-20b-GGUF",

@@ -58,6 +58,7 @@ class ModelSource(Struct, frozen=True):
     id: str
     file: Path | KnownModel | HubModel
     lazy: bool = False  # fetched on first use, not at start-up
+    projector: Path | None = None  # file for images, beside a file
 
 
 # Without configured models: one to generate, and one for embeddings that is fetched on first use.
@@ -68,7 +69,10 @@ DEFAULT_SOURCES = (
 
 
 def parse_sources(names: tuple[str, ...]) -> list[ModelSource]:
-    """Parse `FILE`, `ID=FILE`, references to the hub, or names of known models; without names the default models."""
+    """Parse names of models; without names the default models.
+
+    A name is `FILE` or `FILE+MMPROJ`, a reference to the hub or a known model, each with `ID=` before it.
+    """
     found = [_parse_source(name) for name in names] or list(DEFAULT_SOURCES)
     ids = [source.id for source in found]
     for source in found:
@@ -81,7 +85,8 @@ def _parse_source(name: str) -> ModelSource:
     path = Path(name).expanduser()
     id, equals, target = name.partition("=")
     if equals and id and target and not path.exists():
-        return ModelSource(id, _find_named(target) or Path(target).expanduser())
+        named = _find_named(target)
+        return ModelSource(id, named) if named else _parse_file(target, id)
     if not path.exists() and (model := _find_named(name)):
         return ModelSource(name if name in KNOWN_MODELS else model.id, model)
     if path.suffix != ".gguf" and not path.exists():
@@ -89,7 +94,15 @@ def _parse_source(name: str) -> ModelSource:
             f"There is no file {name}, and no known model of that name: {', '.join(KNOWN_MODELS)}. "
             "Models of the Hugging Face Hub are written hf:ORG/REPO."
         )
-    return ModelSource(path.name if path.is_dir() else path.stem, path)
+    return _parse_file(name)
+
+
+def _parse_file(name: str, id: str = "") -> ModelSource:
+    path, projector = Path(name).expanduser(), None
+    if not path.exists() and ".gguf+" in name:
+        file, _, other = name.rpartition("+")
+        path, projector = Path(file).expanduser(), Path(other).expanduser()
+    return ModelSource(id or (path.name if path.is_dir() else path.stem), path, projector=projector)
 
 
 def _find_named(name: str) -> KnownModel | HubModel | None:
@@ -131,7 +144,7 @@ def _fetch_from_hub(model: HubModel, cache: Path, report: ProgressCallback, veri
 
 
 def _download_variant(variant: HubVariant, folder: Path, report: ProgressCallback) -> None:
-    missing = [file for file in variant.files if not _is_intact(_local_path(folder, file), file, report)]
+    missing = [file for file in variant.all_files if not _is_intact(_local_path(folder, file), file, report)]
     parts = {file: folder / f"{file.sha256}.part" for file in missing}
     needed = sum(file.bytes for file in missing) - sum(part.stat().st_size for part in parts.values() if part.exists())
     if needed > (free := shutil.disk_usage(folder).free):
@@ -145,7 +158,7 @@ def _download_variant(variant: HubVariant, folder: Path, report: ProgressCallbac
             part.unlink()
             raise StartupError(f"{file.file} was fetched, but its hash is wrong: the download was damaged. Try again.")
         part.replace(_local_path(folder, file))
-    for file in variant.files:
+    for file in variant.all_files:
         _write_stamp(_local_path(folder, file), file)
 
 
@@ -155,7 +168,7 @@ def _report_download(report: ProgressCallback, file: ModelFile, done: int) -> No
 
 def _are_intact(variant: HubVariant, folder: Path, report: ProgressCallback) -> bool:
     """Hash the files of a variant that was pulled before; their stamps are written again."""
-    paths = [(_local_path(folder, file), file) for file in variant.files]
+    paths = [(_local_path(folder, file), file) for file in variant.all_files]
     intact = all(_is_intact(path, file, report) for path, file in paths)
     for path, file in paths if intact else ():
         _write_stamp(path, file)
@@ -168,6 +181,13 @@ def _find_pulled(model: HubModel, cache: Path) -> HubVariant | None:
     with suppress(StartupError):  # another variant was pulled, or several
         return hub.select_variant(model, variants) if variants else None
     return None
+
+
+def find_projector(source: ModelSource, cache: Path) -> Path | None:
+    """Return the file for images of a model that has been fetched."""
+    if isinstance(source.file, HubModel) and (pulled := _find_pulled(source.file, cache)) and pulled.projector:
+        return _local_path(_hub_folder(pulled.repo, cache), pulled.projector)
+    return source.projector
 
 
 def list_pulled(cache: Path, repo: str = "*/*") -> list[HubVariant]:
@@ -192,7 +212,9 @@ def find_files(model: KnownModel | HubModel, cache: Path) -> list[Path]:
         removed = [hub.select_variant(model, pulled)] if model.variant and pulled else pulled
         found = [*folder.glob("*")]
         if len(removed) < len(pulled):
-            paths = [_local_path(folder, file) for variant in removed for file in variant.files]
+            others = {file for variant in pulled if variant not in removed for file in variant.all_files}
+            files = {file for variant in removed for file in variant.all_files} - others
+            paths = [_local_path(folder, file) for file in files]
             records = [folder / f"{variant.name}{RECORD_SUFFIX}" for variant in removed]
             found = [*paths, *(path.with_suffix(".checked") for path in paths), *records]
     if not (existing := sorted(path for path in found if path.is_file())):
@@ -221,7 +243,7 @@ def _local_path(folder: Path, file: ModelFile) -> Path:
 
 
 def _has_valid_stamps(variant: HubVariant, folder: Path) -> bool:
-    return all(_has_valid_stamp(_local_path(folder, file), file) for file in variant.files)
+    return all(_has_valid_stamp(_local_path(folder, file), file) for file in variant.all_files)
 
 
 def format_size(count: int) -> str:
