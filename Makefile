@@ -14,8 +14,8 @@ UV_VERSION := 0.13.7
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(VENV)/.run ## serve the embedded model on 127.0.0.1:8000 (ARGS="--port 9000" passes flags)
-	@$(BIN)/antiphon serve $(ARGS)
+run: $(VENV)/.run ## serve the embedded model on 127.0.0.1:8000 (MODEL=qwen2.5-coder-1.5b-instruct: one that calls tools, MODEL=hf:ORG/REPO, MODEL=FILE; ARGS="--port 9000" passes flags)
+	@$(BIN)/antiphon serve $(MODEL) $(ARGS)
 
 test: lint docs-check $(if $(ARGS),types) ## style, types, generated docs and all tests (ARGS="-k name" passes flags to pytest; COVERAGE=1: also line coverage)
 	@$(BIN)/python -m $(if $(ARGS),pytest $(if $(FAST),-m "not real_model") $(ARGS),tools.parallel_tests $(if $(FAST),--quick))
@@ -107,7 +107,7 @@ mutants: $(VENV)/.dev ## change single rules of the source and count the changes
 
 lock: ## pin the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)
 	@test -x build/lock/bin/uv || ($(PYTHON) -m venv build/lock && build/lock/bin/pip install -q uv==$(UV_VERSION))
-	@build/lock/bin/uv $(COMPILE) pyproject.toml --group build --extra mcp -o requirements/run.lock
+	@build/lock/bin/uv $(COMPILE) pyproject.toml --group build --extra mcp --extra hub -o requirements/run.lock
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --group dev --extra all --extra testing -c requirements/run.lock -o requirements/dev.lock
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --extra all -c requirements/dev.lock -o requirements/image.lock
 	@build/lock/bin/uv $(COMPILE) pyproject.toml --extra openvino -c requirements/run.lock -o requirements/openvino.lock

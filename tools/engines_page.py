@@ -67,8 +67,8 @@ With `--model`, only the named models of an engine are served; without it, all m
 The built-in model, `smollm2-135m-instruct`, has defaults with which its answers end: `temperature` 0.4, `top_p` 0.9,
 `repetition_penalty` 1.05 and `max_output_tokens` 512. They apply to what a request leaves open, except in
 `/v1/completions`, and the Response contains the values that apply; `--default-output-tokens` takes precedence over the
-last one. Other GGUF files have no such defaults: without `max_output_tokens` a model that does not stop fills its
-context.
+last one. Other GGUF files have the values that their authors have put into them ([models](models.md#what-the-file-says)),
+and no limit: without `max_output_tokens` a model that does not stop fills its context.
 """
 
 EMBEDDED = """\
@@ -96,6 +96,7 @@ antiphon serve --engine openvino:models/qwen3-ov     # a folder that optimum-cli
 | cached tokens in `usage` | yes | not reported: always 0 |
 | white space in JSON | none | as the model writes it; small models may repeat it |
 | caches of tenants | separate for requests with a salt | shared |
+| images | with a [projector](models.md#images) | refused by name |
 | embeddings | GGUF files | the same, by llama.cpp |
 
 Their answers differ, since they round differently. `make bench-engines` measures both

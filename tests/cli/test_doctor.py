@@ -27,10 +27,12 @@ from antiphon.cli.doctor import engines, vector_stores
 from antiphon.cli.doctor.settings import EXTRA_PACKAGES, check_extras
 from antiphon.config import Config
 from antiphon.config.base_folders import cache_home
-from antiphon.engines.embedded.model_files import EMBEDDING_MODEL, fetch_model
+from antiphon.engines.embedded.known_models import EMBEDDING_MODEL
+from antiphon.engines.embedded.model_files import fetch_model
 from antiphon.stores import postgres_pool
 from antiphon.stores.live import redis as redis_live
 from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment, run_antiphon
+from tests.engines.embedded.hub_server import run_hub
 from tests.support.paths import ROOT
 from tests.support.plugins import install_plugin
 from tests.support.server_process import run_server
@@ -415,6 +417,23 @@ def test_installed_plug_ins_are_listed_and_unusable_ones_reported(
     ]
     assert "ledger://somewhere" in get_worst(findings, "store")["text"]
     assert code == 0
+
+
+@pytest.mark.shows("I.63")
+def test_a_model_of_the_hub_needs_its_extra_until_it_is_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config.from_settings(model=("hf:org/tiny-GGUF",), cache_dir=tmp_path)
+    [finding] = engines.check_embedded_models(config)
+    assert (finding.level, finding.mend) == ("warning", "antiphon pull hf:org/tiny-GGUF")
+    monkeypatch.setitem(EXTRA_PACKAGES, "hub", "no_such_package")
+    assert [finding.mend for finding in check_extras(config)] == ["pip install 'antiphon[hub]'"]
+    with run_hub() as hub:
+        hub.repos["org/tiny-GGUF"] = {"tiny.gguf": b"weights"}
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        assert run_antiphon(tmp_path, "pull", "hf:org/tiny-GGUF", "--cache-dir", str(tmp_path)).returncode == 0
+    assert [finding.level for finding in check_extras(config)] == ["ok"]
+    assert [finding.level for finding in engines.check_embedded_models(config)] == ["ok"]
 
 
 def test_the_openvino_engine_needs_its_extra_and_its_models_may_be_folders(

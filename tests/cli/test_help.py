@@ -43,7 +43,10 @@ def test_help_limits_lists_exactly_the_limits() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["serve", "chat", "models", "pull", "db", "keys", "bench", "sandbox-packages", "sandbox-worker", "version"],
+    [
+        *("serve", "chat", "models", "pull", "ps", "rm", "db", "keys", "bench"),
+        *("sandbox-packages", "sandbox-worker", "version"),
+    ],
 )
 def test_every_command_has_help_and_is_listed_in_the_main_help(command: str) -> None:
     assert f"  {command} " in get_output("--help")

@@ -1,12 +1,16 @@
 """`antiphon models` and `antiphon pull`, with and without a running server."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from antiphon.config import Config
-from antiphon.engines.embedded.model_files import DEFAULT_MODEL, EMBEDDING_MODEL
+from antiphon.engines.embedded.known_models import DEFAULT_MODEL, KNOWN_MODELS, HubModel
+from antiphon.engines.embedded.model_files import fetch_model, format_size
 from tests.cli.process import run_antiphon
+from tests.engines.embedded.hub_server import run_hub
+from tests.support.paths import ROOT
 from tests.support.server_process import run_server
 
 pytestmark = pytest.mark.shows("I.3")
@@ -26,7 +30,7 @@ def test_the_models_of_a_running_server_are_listed(tmp_path: Path) -> None:
 
 def test_the_available_models_are_listed_without_a_server(tmp_path: Path) -> None:
     ran = run_antiphon(tmp_path, "models", *NO_SERVER)
-    expected = "".join(f"{model.id}  (antiphon pull {model.id})\n" for model in (DEFAULT_MODEL, EMBEDDING_MODEL))
+    expected = "".join(f"{name}  (antiphon pull {name})\n" for name in KNOWN_MODELS)
     assert (ran.returncode, ran.stdout) == (0, expected)
     assert "No server answers at http://127.0.0.1:9" in ran.stderr
 
@@ -54,4 +58,70 @@ def test_the_built_in_model_is_downloaded_once_and_verified_each_time(tmp_path: 
 def test_an_unknown_model_name_prints_one_message(tmp_path: Path) -> None:
     ran = run_antiphon(tmp_path, "pull", "nobody")
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == f"antiphon: Unknown model 'nobody'; expected {DEFAULT_MODEL.id} or {EMBEDDING_MODEL.id}.\n"
+    assert ran.stderr.startswith("antiphon: Unknown model 'nobody'; expected hf:ORG/REPO, or one of the known models: ")
+
+
+@pytest.mark.shows("I.64")
+def test_the_known_models_are_listed_with_sizes(tmp_path: Path) -> None:
+    ran = run_antiphon(tmp_path, "models", "--known")
+    lines = [line.split() for line in ran.stdout.splitlines()]
+    assert (ran.returncode, lines[0], ran.stderr) == (0, ["NAME", "SIZE", "HERE", "SOURCE", "FOR"], "")
+    assert [line[0] for line in lines[1:]] == [*KNOWN_MODELS]
+    expected = ["1.1", "GB", "no", "hf:Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF:Q4_K_M", "calls", "tools"]
+    assert lines[3][1 : 1 + len(expected)] == [*expected[:-1], "tools;"]
+
+
+def test_the_page_has_every_known_model() -> None:
+    page = (ROOT / "docs" / "models.md").read_text("utf-8")
+    for name, model in KNOWN_MODELS.items():
+        source = f"`{model.reference}`" if isinstance(model, HubModel) else "a package on PyPI"
+        assert f"| `{name}` | {format_size(model.bytes)} | {source} | {model.purpose} |" in page
+
+
+@pytest.mark.shows("I.60", "I.66")
+def test_a_model_of_the_hub_is_pulled_listed_and_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with run_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        hub.repos["org/tiny-GGUF"] = {"tiny-Q8_0.gguf": b"weights"}
+        ran = run_antiphon(tmp_path, "pull", "hf:org/tiny-GGUF")
+        assert (ran.returncode, Path(ran.stdout.strip()).read_bytes()) == (0, b"weights"), ran.stderr
+        assert "Fetching tiny-Q8_0.gguf: 100 %\n" in ran.stderr
+        ran = run_antiphon(tmp_path, "pull", "hf:org/nobody")
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert ran.stderr.startswith("antiphon: There is no model org/nobody")
+    assert "hf:org/tiny-GGUF:Q8_0  (fetched)\n" in run_antiphon(tmp_path, "models", *NO_SERVER).stdout
+    refused = run_antiphon(tmp_path, "rm", "hf:org/tiny-GGUF", stdin="n\n")
+    assert (refused.returncode, refused.stderr) == (1, "Delete this? [y/N]: Aborted!\n")
+    assert f"{tmp_path}/antiphon/models/hub/org/tiny-GGUF/tiny-Q8_0.gguf  7 bytes\n" in refused.stdout
+    deleted = run_antiphon(tmp_path, "rm", "hf:org/tiny-GGUF", "--yes")
+    assert (deleted.returncode, deleted.stdout) == (0, refused.stdout), deleted.stderr
+    assert not (tmp_path / "antiphon" / "models" / "hub" / "org").exists()
+    again = run_antiphon(tmp_path, "rm", "hf:org/tiny-GGUF", "--yes")
+    assert (again.returncode, again.stderr) == (
+        2, "antiphon: hf:org/tiny-GGUF is not on this machine; `antiphon models` lists what is.\n"
+    )  # fmt: skip
+
+
+@pytest.mark.needs("llamacpp")
+@pytest.mark.real_model
+@pytest.mark.shows("I.60", "I.65")
+def test_a_model_of_the_hub_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = fetch_model(DEFAULT_MODEL, Config().inference.cache_dir).read_bytes()
+    with run_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        hub.repos["org/small-GGUF"] = {"small.Q4_1.gguf": content}
+        with run_server("hf:org/small-GGUF", "--cache-dir", str(tmp_path), "--context", "512") as server:
+            status, body = server.post({"model": "small", "input": "hi", "max_output_tokens": 16})
+            listed = run_antiphon(tmp_path, "ps", "--url", server.url).stdout.splitlines()
+    assert (status, json.loads(body)["model"]) == (200, "small")
+    assert [line.split() for line in listed] == [
+        ["NAME", "ENGINE", "STATE", "CONTEXT", "RUNNING"],
+        ["small", "llamacpp", "loaded", "512", "0"],
+    ]
+
+
+@pytest.mark.shows("I.65")
+def test_models_of_engines_that_report_nothing_are_ready(tmp_path: Path) -> None:
+    with run_server("--engine", "fake", "--served-model-name", "parrot") as server:
+        ran = run_antiphon(tmp_path, "ps", "--url", server.url)
+    assert [line.split() for line in ran.stdout.splitlines()[1:]] == [["parrot", "fake", "ready", "32768", "0"]]

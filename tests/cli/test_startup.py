@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.engines.embedded.model_files import DEFAULT_MODEL
+from antiphon.engines.embedded.known_models import DEFAULT_MODEL
 from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment, run_antiphon
 from tests.support.server_process import run_server
 
@@ -83,7 +83,8 @@ def test_an_invalid_fake_script_prints_one_message(tmp_path: Path, content: str 
     ("arguments", "message"),
     [
         (["no.gguf"], "There is no model file no.gguf."),
-        (["no"], "There is no file no, and no known model of that name: smollm2-135m-instruct, all-minilm-l6-v2."),
+        (["no"], "There is no file no, and no known model of that name: smollm2-135m-instruct, all-minilm-l6-v2, "),
+        (["hf:no"], "'hf:no' is not a model on the hub; expected hf:ORG/REPO or hf:ORG/REPO:QUANT, such as Q4_K_M."),
         (["broken.gguf"], "broken.gguf is not a usable GGUF file: "),
         (
             ["a=x.gguf", "--model", "a=y.gguf"],

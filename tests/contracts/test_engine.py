@@ -11,7 +11,8 @@ import pytest
 from antiphon.config import Config
 from antiphon.config.base_folders import cache_home
 from antiphon.engines.base import Engine
-from antiphon.engines.embedded.model_files import DEFAULT_MODEL, fetch_model
+from antiphon.engines.embedded.known_models import DEFAULT_MODEL
+from antiphon.engines.embedded.model_files import fetch_model
 from antiphon.engines.factory import build_engine
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.registry import ENGINES

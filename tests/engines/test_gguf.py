@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.core.prompt import Sampling
 from antiphon.engines.gguf import GgufHeader, read_header
 from antiphon.errors import StartupError
 from tests.engines.gguf_files import METADATA, TOKENS, make_gguf
@@ -40,6 +41,17 @@ def test_the_header_has_the_fields_needed_for_rendering_and_loading(file: Path, 
         vocabulary_size=len(TOKENS),
         max_token_bytes=len("<|im_start|>"),
     )
+
+
+@pytest.mark.shows("C.60")
+def test_recommended_sampling_values_are_read(file: Path) -> None:
+    keys = {"temp": 0.7, "top_p": 0.95, "top_k": 20, "min_p": 0.01, "penalty_repeat": 1.05}
+    metadata = {**METADATA, **{f"general.sampling.{key}": value for key, value in keys.items()}}
+    expected = Sampling(temperature=0.7, top_p=0.95, top_k=20, min_p=0.01, repetition_penalty=1.05)
+    assert write_and_read(file, make_gguf(metadata)).sampling == expected
+    wrong = {"temp": 9.5, "top_p": float("nan"), "top_k": 0, "min_p": "low", "penalty_repeat": True}
+    metadata = {**METADATA, **{f"general.sampling.{key}": value for key, value in wrong.items()}}
+    assert write_and_read(file, make_gguf(metadata)).sampling == Sampling()
 
 
 def test_missing_or_mistyped_metadata_is_left_unset(file: Path) -> None:

@@ -163,7 +163,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
     ],
     "cli": [
         {"commands"},
-        {"bench", "connect", "doctor", "keys", "sandbox_packages", "sandbox_worker"},
+        {"bench", "connect", "doctor", "keys", "models", "sandbox_packages", "sandbox_worker"},
         {"chat", "db", "file_changes"},
         {"client", "options", "terminal"},
     ],

@@ -13,7 +13,7 @@ from tests.support.server_process import ServerProcess, run_server
 LAZY_PACKAGES = {
     "asyncpg", "cryptography", "httpcore2", "httpx", "httpx2", "jinja2", "jsonschema_rs", "llguidance",
     "lxml", "mcp", "openai_harmony", "opentelemetry", "PIL", "pydantic", "pypdf", "redis", "trafilatura", "xllamacpp",
-    "openvino", "openvino_genai",
+    "huggingface_hub", "openvino", "openvino_genai",
 }  # fmt: skip
 LAZY_MODULES = {
     "antiphon.engines.fake",

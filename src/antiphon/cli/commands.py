@@ -2,7 +2,6 @@
 
 import gc
 import sys
-from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version as installed
@@ -13,7 +12,7 @@ from antiphon.cli.options import RELOAD_KEY, SettingsCommand, settings_by_name, 
 from antiphon.cli.terminal import ProgressBar, print_banner
 from antiphon.config import Config
 from antiphon.config.settings import CLIENT, settings
-from antiphon.errors import RequestFailed, ServerUnreachable, StartupError
+from antiphon.errors import RequestFailed, StartupError
 
 UNANSWERED = 1
 NOT_STARTED = 2  # also click's exit code for an invalid command line
@@ -27,11 +26,15 @@ TOP = """Antiphon: the complete OpenAI Responses API for any language model.
 
 SERVE = """Serve a model over HTTP.
 
-MODEL is a GGUF file or the name of a known model. Default: a small built-in model, downloaded once (98 MB).
+MODEL is a GGUF file, hf:ORG/REPO[:QUANT] for one of the Hugging Face Hub, or the name of a known model (`antiphon
+models --known`). Default: a small built-in model, downloaded once (98 MB).
 
 \b
   antiphon serve                              the built-in model
   antiphon serve ./model.gguf                 your own model
+  antiphon serve qwen2.5-coder-1.5b-instruct  a model that calls tools, downloaded once (1.1 GB)
+  antiphon serve hf:ORG/REPO:Q4_K_M           a model of the Hugging Face Hub
+  antiphon serve vision.gguf+mmproj.gguf      a model for images, and its projector
   antiphon serve big=./big.gguf --model small=./small.gguf
   antiphon serve --engine vllm://gpu-1:8000 --engine vllm://gpu-2:8000
   antiphon serve --discover                   the engines that run on this machine
@@ -54,13 +57,17 @@ CHAT = """Chat with a running server in the terminal.
 """
 
 
-# Modules of commands that import more than others need; each contains a command of the same name.
+# Modules of commands that import more than others need; each contains the command under its name.
 LAZY_COMMANDS = {
     "bench": "antiphon.cli.bench.command",
     "connect": "antiphon.cli.connect",
     "db": "antiphon.cli.db",
     "doctor": "antiphon.cli.doctor.command",
     "keys": "antiphon.cli.keys",
+    "models": "antiphon.cli.models",
+    "ps": "antiphon.cli.models",
+    "pull": "antiphon.cli.models",
+    "rm": "antiphon.cli.models",
     "sandbox-packages": "antiphon.cli.sandbox_packages",
     "sandbox-worker": "antiphon.cli.sandbox_worker",
 }
@@ -139,50 +146,7 @@ def chat(config: Config, question: str | None, model: str | None, instructions: 
     sys.exit(0 if session.succeeded else UNANSWERED)
 
 
-@cli.command(
-    cls=SettingsCommand, rows=[*settings_in_groups(CLIENT), *settings_by_name("api_key", "cache_dir", "config")]
-)
-def models(config: Config) -> None:
-    """List the models of a running server, or the models available for download if none runs."""
-    from antiphon.cli.client import make_client  # imported on demand, see serve
-
-    client = make_client(config)
-    try:
-        names = client.run(client.list_models())
-    except ServerUnreachable:
-        if config.url:
-            raise
-        click.echo(f"No server answers at {config.server_url}; available models:", err=True)
-        names = [*_list_known_models(config)]
-    for name in names:
-        click.echo(name)
-
-
-@cli.command(cls=SettingsCommand, rows=settings_by_name("cache_dir", "config"))
-@click.argument("model", required=False)
-def pull(config: Config, model: str | None) -> None:
-    """Download and verify a known model, by default the built-in one. Later starts need no network."""
-    from antiphon.engines.embedded.model_files import (  # imported on demand, see serve
-        DEFAULT_MODEL,
-        KNOWN_MODELS,
-        fetch_model,
-    )
-
-    source = KNOWN_MODELS.get(model or DEFAULT_MODEL.id)
-    if source is None:
-        raise StartupError(f"Unknown model {model!r}; expected {' or '.join(KNOWN_MODELS)}.")
-    click.echo(fetch_model(source, config.inference.cache_dir, ProgressBar(), verify=True))
-
-
 @cli.command()
 def version() -> None:
     """Print the version."""
     click.echo(f"antiphon {installed('antiphon')}")
-
-
-def _list_known_models(config: Config) -> Iterator[str]:
-    from antiphon.engines.embedded.model_files import KNOWN_MODELS, list_fetched
-
-    downloaded = list_fetched(config.inference.cache_dir)
-    for name in KNOWN_MODELS:
-        yield f"{name}  (fetched)" if name in downloaded else f"{name}  (antiphon pull {name})"

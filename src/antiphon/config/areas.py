@@ -112,8 +112,8 @@ class InferenceSettings(Struct, frozen=True, kw_only=True):
 
     model: Annotated[
         tuple[Name, ...],
-        "A GGUF file (openvino: also a folder) or the name of a known model; ID=FILE sets its name. For a remote"
-        " engine: a model to serve.",
+        "A GGUF file (openvino: also a folder; for images FILE+MMPROJ), hf:ORG/REPO[:QUANT] of the Hugging Face Hub, or"
+        " the name of a known model; ID=FILE sets its name. For a remote engine: a model to serve.",
         "the built-in model; all models of a remote engine",
     ] = ()
     engine: Annotated[

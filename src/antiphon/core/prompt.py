@@ -25,8 +25,12 @@ class Segment(Struct, frozen=True):
     control: bool
 
 
+IMAGE_MARKER = "<__media__>"  # stands for an image in a control segment; llama.cpp's name for it
+
+
 class TextPrompt(Struct, frozen=True):
     segments: tuple[Segment, ...]
+    images: tuple[str, ...] = ()  # data URLs, one for each IMAGE_MARKER, in their order
 
 
 class TokenPrompt(Struct, frozen=True):

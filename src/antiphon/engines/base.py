@@ -86,6 +86,7 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     slots: int | None = None
     works: int = 0  # requests since the engine was added
     failures: int = 0  # requests that failed through the engine's own fault
+    loaded: tuple[str, ...] | None = None  # models in memory; None: unknown
 
 
 class EmbeddingResult(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.core.prompt import Sampling
 from antiphon.errors import StartupError
 
 MAGIC = b"GGUF"
@@ -27,6 +28,15 @@ SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 TOKENS = "tokenizer.ggml.tokens"
 TOKEN_TYPES = "tokenizer.ggml.token_type"
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # token types
+
+# Keys of recommended sampling values, their fields, and the range of each.
+SAMPLING_KEYS = {
+    "general.sampling.temp": ("temperature", 0, 2),
+    "general.sampling.top_p": ("top_p", 0, 1),
+    "general.sampling.top_k": ("top_k", 1, 1_000_000),
+    "general.sampling.min_p": ("min_p", 0, 0.999),
+    "general.sampling.penalty_repeat": ("repetition_penalty", 0.001, 1000),
+}
 
 _STRING_LENGTH = struct.Struct("<Q")
 
@@ -51,6 +61,8 @@ class GgufHeader(Struct, frozen=True, kw_only=True):
     max_token_bytes: int  # a text has at least its bytes divided by this many tokens
     pooling: int | None = None  # pooling type of an embedding model
     embedding_size: int | None = None  # dimensions of an embedding
+    sampling: Sampling = Sampling()  # that its author recommends
+    projects_images: bool = False  # it is the projector of a model for images
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -201,7 +213,19 @@ def _build_header(reader: _GgufReader, pairs: dict[str, Any]) -> GgufHeader:
         pooling=_int_value(pairs, f"{architecture}.pooling_type"),
         embedding_size=_int_value(pairs, f"{architecture}.embedding_length_out")
         or _int_value(pairs, f"{architecture}.embedding_length"),
+        sampling=_read_sampling(pairs),
+        projects_images=pairs.get("clip.has_vision_encoder") is True,
     )
+
+
+def _read_sampling(pairs: dict[str, Any]) -> Sampling:
+    """Read the values that the author recommends. Floats are of single precision: 0.95 is stored as 0.94999999."""
+    values: dict[str, Any] = {}
+    for key, (field, lowest, highest) in SAMPLING_KEYS.items():
+        value = pairs.get(key)
+        if isinstance(value, int | float) and value is not True and lowest <= value <= highest:
+            values[field] = round(value, 6)
+    return Sampling(**values)
 
 
 def _text_value(pairs: dict[str, Any], key: str) -> str | None:

@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.deltas import ReasoningDelta
 from antiphon.core.prompt import Prompt, Segment, TextPrompt
@@ -124,7 +125,7 @@ def close_reasoning(prompt: TextPrompt, markers: ReasoningMarkers) -> TextPrompt
     pairs = zip(markers.opening, markers.closing, strict=True)
     closing = next(closing for opening, closing in pairs if text.rstrip().endswith(opening))
     separator = "\n" if text.endswith("\n") else "\n\n"
-    return TextPrompt((*prompt.segments, Segment(f"{separator}{closing}\n\n", True)))
+    return replace(prompt, segments=(*prompt.segments, Segment(f"{separator}{closing}\n\n", True)))
 
 
 MAX_CLOSING_MARKERS: Final = 64  # closing markers in an answer; further ones are text

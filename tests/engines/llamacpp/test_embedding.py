@@ -21,7 +21,8 @@ from msgspec import Struct
 from antiphon.config.base_folders import cache_home
 from antiphon.core.prompt import Segment, TextPrompt
 from antiphon.engines.embedded import embedding
-from antiphon.engines.embedded.model_files import DEFAULT_MODEL, EMBEDDING_MODEL, fetch_model
+from antiphon.engines.embedded.known_models import DEFAULT_MODEL, EMBEDDING_MODEL
+from antiphon.engines.embedded.model_files import fetch_model
 from antiphon.engines.gguf import read_header
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.errors import ContextTooLong, InvalidValue, StartupError, Unavailable, UnsupportedParameter

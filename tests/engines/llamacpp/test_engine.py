@@ -40,7 +40,7 @@ async def test_capabilities_are_read_from_the_header(engine: LlamaCpp) -> None:
         2,
         True,
     )
-    assert capabilities.default_sampling == Sampling()  # only known models have defaults
+    assert capabilities.default_sampling == Sampling()  # the file recommends none
     assert capabilities.template is not None
     assert capabilities.template.bos == "<|im_start|>"
     assert "add_generation_prompt" in capabilities.template.source

@@ -15,14 +15,8 @@ import msgspec
 import pytest
 
 from antiphon.engines.embedded.bert_converter import convert_bert
-from antiphon.engines.embedded.model_files import (
-    DEFAULT_MODEL,
-    EMBEDDING_MODEL,
-    KnownModel,
-    fetch_model,
-    list_fetched,
-    parse_sources,
-)
+from antiphon.engines.embedded.known_models import DEFAULT_MODEL, EMBEDDING_MODEL, HubModel, KnownModel
+from antiphon.engines.embedded.model_files import fetch_model, list_fetched, parse_sources
 from antiphon.errors import StartupError
 from tests.engines.llamacpp.encoder_files import FILES
 
@@ -163,13 +157,16 @@ def test_model_names_are_resolved_to_ids_and_files(tmp_path: Path) -> None:
     odd = tmp_path / "a=b.gguf"
     odd.write_bytes(b"")
     names = ("big=/models/x.gguf", "/models/y.gguf", str(odd), f"tiny={DEFAULT_MODEL.id}", DEFAULT_MODEL.id)
-    found = [(source.id, source.file) for source in parse_sources(names)]
+    hub_names = ("hf:org/Some-GGUF:Q8_0", "other=hf:org/Some-GGUF")
+    found = [(source.id, source.file) for source in parse_sources((*names, *hub_names))]
     assert found == [
         ("big", Path("/models/x.gguf")),
         ("y", Path("/models/y.gguf")),
         ("a=b", odd),
         ("tiny", DEFAULT_MODEL),
         (DEFAULT_MODEL.id, DEFAULT_MODEL),
+        ("Some", HubModel(repo="org/Some-GGUF", variant="Q8_0")),
+        ("other", HubModel(repo="org/Some-GGUF")),
     ]
     assert [(source.file, source.lazy) for source in parse_sources(())] == [
         (DEFAULT_MODEL, False),

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from antiphon.config.base_folders import cache_home
-from antiphon.engines.embedded.model_files import DEFAULT_MODEL, fetch_model
+from antiphon.engines.embedded.known_models import DEFAULT_MODEL
+from antiphon.engines.embedded.model_files import fetch_model
 from antiphon.engines.openvino.engine import OpenVino, OpenVinoSettings
 
 

@@ -19,7 +19,7 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from antiphon.core.prompt import ChatPrompt, ChatTemplate, Json, TextPrompt
+from antiphon.core.prompt import IMAGE_MARKER, ChatPrompt, ChatTemplate, Json, TextPrompt
 from antiphon.errors import BadRequest, EngineFailed
 from antiphon.render.template.template import _compile, render_text, shape_messages
 from tests.render.template.templates import CHATML, FAMILIES, GEMMA, LLAMA, MISTRAL, ODDITIES, PARTS, QWEN
@@ -49,6 +49,23 @@ def join_text(prompt: TextPrompt) -> str:
 
 def join_control_text(prompt: TextPrompt) -> str:
     return "·".join(segment.text for segment in prompt.segments if segment.control)
+
+
+@pytest.mark.shows("C.61")
+@pytest.mark.parametrize("source", [CHATML, PARTS, QWEN])
+def test_an_image_becomes_a_marker_that_only_the_server_writes(source: str) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    content = [{"type": "text", "text": f"Is {IMAGE_MARKER} in"}, image, {"type": "text", "text": "?"}]
+    prompt = render(source, [{"role": "user", "content": content}])
+    assert prompt.images == ("data:image/png;base64,AA",)
+    assert f"Is {IMAGE_MARKER} in\n{IMAGE_MARKER}\n?" in join_text(prompt)
+    assert join_control_text(prompt).count(IMAGE_MARKER) == 1
+
+
+def test_a_template_that_drops_an_image_is_a_bad_request() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    with pytest.raises(BadRequest, match="does not take an image at this place"):
+        render("{{ messages[-1].content }}", [{"role": "user", "content": [image]}, {"role": "user", "content": "a"}])
 
 
 class GenerationTag(Extension):

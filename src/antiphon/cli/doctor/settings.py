@@ -8,13 +8,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from time import time
 
+from antiphon.cli.doctor.engines import EMBEDDED
 from antiphon.cli.doctor.findings import Finding, ok, warning, wrong
 from antiphon.cli.terminal import join_names
 from antiphon.config import Config
+from antiphon.config.engines import EngineSpec
 from antiphon.config.key_settings import load_configured_keys, read_reasoning_keys
 from antiphon.config.settings import settings
 from antiphon.config.sources import SettingsSurvey
 from antiphon.egress import EgressPolicy
+from antiphon.engines.embedded.known_models import HubModel
+from antiphon.engines.embedded.model_files import is_fetched, parse_sources
 from antiphon.engines.factory import build_member_specs
 from antiphon.errors import AntiphonError, StartupError
 from antiphon.service.model_io.models import make_naming
@@ -40,6 +44,7 @@ EXTRA_PACKAGES = {
     "numpy": "numpy",
     "openvino": "openvino_genai",
     "harmony": "openai_harmony",
+    "hub": "huggingface_hub",
     "tracing": "opentelemetry.sdk",
 }
 
@@ -165,11 +170,19 @@ def _find_needed_extras(config: Config) -> dict[str, str]:
         ("mcp", "An MCP server", bool(config.tools.mcp or config.tools.mcp_server)),
         ("mcp", "--tool-server", bool(config.tools.tool_servers or config.tools.tool_server)),
         ("openvino", "--engine openvino", any(spec.kind == "openvino" for spec in config.inference.specs)),
+        ("hub", "A model that begins with hf:", any(_needs_hub(spec, config) for spec in config.inference.specs)),
         ("web", "--web-search-url", config.web_search.url is not None),
         ("harmony", "--harmony", config.inference.harmony or any(spec.harmony for spec in config.inference.engines)),
         ("tracing", "--otlp-endpoint", tracing.otlp_endpoint is not None or tracing.otlp_traces_endpoint is not None),
     ]
     return {extra: reason for extra, reason, is_needed in reasons if is_needed}
+
+
+def _needs_hub(spec: EngineSpec, config: Config) -> bool:
+    """Whether a model has to be downloaded from the hub."""
+    sources = () if spec.kind not in EMBEDDED else parse_sources(spec.models)
+    files = [source.file for source in sources if isinstance(source.file, HubModel)]
+    return not all(is_fetched(file, config.inference.cache_dir) for file in files)
 
 
 async def check_keys(config: Config) -> AsyncIterator[Finding]:

@@ -6,14 +6,17 @@ An embedding model of the embedded engine is loaded alone, and only if its file 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from pathlib import Path
 from time import perf_counter
 
+from antiphon.cli.doctor.engines import EMBEDDED
 from antiphon.cli.doctor.findings import Finding, ok, shorten, warning
 from antiphon.config import Config
 from antiphon.config.engines import EngineSpec
 from antiphon.engines.base import Engine, Task
 from antiphon.engines.embedded.embedding import pooling_type
-from antiphon.engines.embedded.model_files import EMBEDDING_MODEL, KnownModel, list_fetched, parse_sources
+from antiphon.engines.embedded.known_models import EMBEDDING_MODEL
+from antiphon.engines.embedded.model_files import is_fetched, parse_sources
 from antiphon.engines.factory import build_member_specs
 from antiphon.engines.gguf import read_header
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
@@ -23,7 +26,6 @@ _OPEN_SECONDS, _MEASURE_SECONDS = 8.0, 6.0  # together less than a check may tak
 _ENOUGH_SECONDS = 0.5  # a request that takes as long shows the rate
 _SAMPLE = "The filter of the machine is cleaned once a month with cold water, and then left to dry. " * 5
 _MEGABYTE_TOKENS = 500_000  # of English text, in chunks that overlap by half
-_EMBEDDED = ("llamacpp", "openvino")
 
 
 async def check_vector_models(config: Config) -> AsyncIterator[Finding]:
@@ -52,7 +54,7 @@ async def check_vector_models(config: Config) -> AsyncIterator[Finding]:
 
 def _build_engines(config: Config) -> Iterator[Engine]:
     for spec, member in zip(config.inference.specs, build_member_specs(config), strict=True):
-        if spec.kind not in _EMBEDDED:
+        if spec.kind not in EMBEDDED:
             yield member.build()
         elif models := [*_find_embedding_files(spec, config)]:
             settings = config.embedded
@@ -71,9 +73,9 @@ def _find_embedding_files(spec: EngineSpec, config: Config) -> Iterator[str]:
     for source in parse_sources(spec.models):
         with suppress(StartupError):  # the check of the models reports it
             if source.file == EMBEDDING_MODEL:
-                if EMBEDDING_MODEL.id in list_fetched(config.inference.cache_dir):
+                if is_fetched(EMBEDDING_MODEL, config.inference.cache_dir):
                     yield f"{source.id}={EMBEDDING_MODEL.id}"
-            elif not isinstance(source.file, KnownModel) and pooling_type(read_header(source.file)) is not None:
+            elif isinstance(source.file, Path) and pooling_type(read_header(source.file)) is not None:
                 yield f"{source.id}={source.file}"
 
 

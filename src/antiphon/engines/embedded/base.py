@@ -15,15 +15,25 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from antiphon.config.base_folders import cache_home
 from antiphon.core.prompt import Chunk, GenerationRequest, ParserChoice, Prompt
-from antiphon.engines.base import Capabilities, EmbeddingInputs, EmbeddingResult, Engine, Model, ProgressCallback
+from antiphon.engines.base import (
+    Capabilities,
+    EmbeddingInputs,
+    EmbeddingResult,
+    Engine,
+    EngineStatus,
+    Model,
+    ProgressCallback,
+)
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.embedded import wire
 from antiphon.engines.embedded.embedding import embedding_capabilities
+from antiphon.engines.embedded.known_models import KnownModel
 from antiphon.engines.embedded.model import LocalModel
-from antiphon.engines.embedded.model_files import KnownModel, ModelSource, fetch_model, parse_sources
+from antiphon.engines.embedded.model_files import ModelSource, fetch_model, parse_sources
 from antiphon.engines.embedded.wire import LlamaCppStreamDecoder
 from antiphon.errors import EngineFailed, ModelNotFound, StartupError, Unavailable
 
@@ -40,7 +50,7 @@ RETRY_AFTER = 30.0  # seconds until a client should retry
 class ChildEngineSettings(Struct, frozen=True, kw_only=True):
     """Settings of every embedded engine; the fields have the names of configuration fields."""
 
-    model: tuple[str, ...] = ()  # FILE, ID=FILE or the name of a known model; empty: the default models
+    model: tuple[str, ...] = ()  # FILE, ID=FILE, hf:ORG/REPO or a known name; empty: the default ones
     cache_dir: Path = field(default_factory=cache_home)
     context: int | None = None  # tokens of prompt and answer, per slot
     threads: int | None = None
@@ -203,6 +213,11 @@ class ChildEngine(Engine):
     def is_healthy(self) -> bool:
         return self._opened and not any(model.is_down for model in self._models.values())
 
+    def statuses(self) -> Sequence[EngineStatus]:
+        (status,) = super().statuses()
+        loaded = tuple(model.id for model in self.loaded_models if model.child is not None)
+        return [replace(status, loaded=loaded)]
+
     @asynccontextmanager
     async def _use_model(self, name: str) -> AsyncIterator[LocalModel]:
         """Load the model if needed and keep it loaded until the context ends."""
@@ -258,7 +273,7 @@ class ChildEngine(Engine):
             progress(task, done, total)
 
         file = source.file
-        path = fetch_model(file, self.settings.cache_dir, report) if isinstance(file, KnownModel) else file
+        path = file if isinstance(file, Path) else fetch_model(file, self.settings.cache_dir, report)
         model = self.create_model(source, path)
         model.parser_choice = self.settings.reads
         if isinstance(file, KnownModel):

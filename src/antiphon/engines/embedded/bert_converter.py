@@ -53,7 +53,7 @@ ALIGNMENT = 32
 BLOCK_BYTES = 256 * 1024
 F32, F16 = 0, 1
 
-GgufValue = str | bool | int | float | Sequence[str] | Sequence[int]
+GgufValue = str | bool | int | float | Sequence[str] | Sequence[int] | Sequence[float]
 
 
 class SafetensorsEntry(Struct, frozen=True, kw_only=True):
@@ -139,6 +139,8 @@ def _pack_value(value: GgufValue) -> bytes:
             return struct.pack("<I", 8) + _pack_text(value)
         case [str(), *_]:
             return struct.pack("<IIQ", 9, 8, len(value)) + b"".join([_pack_text(str(text)) for text in value])
+        case [float(), *_]:
+            return struct.pack(f"<IIQ{len(value)}f", 9, 6, len(value), *value)
         case _:
             return struct.pack(f"<IIQ{len(value)}i", 9, 5, len(value), *value)
 

@@ -22,7 +22,6 @@ from antiphon.core.prompt import (
     Json,
     ParserChoice,
     Prompt,
-    Sampling,
     Segment,
     TextPrompt,
     TokenPrompt,
@@ -87,6 +86,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MAX_CACHED_PROMPTS = 8
+IMAGE_TOKENS = 256  # estimate per image
 EXIT_NOTICE_SECONDS = 2.0  # maximum delay between the exit of a process and its detection
 
 CHATML_TEMPLATE = (
@@ -111,7 +111,7 @@ class LocalModel:
         self.id = id
         self.created = int(Path(launch.model).stat().st_mtime)
         self.parser_choice = ParserChoice()
-        self.default_sampling = Sampling()
+        self.default_sampling = header.sampling
         self.in_flight = 0
         self.last_used = 0.0
         self._header = header
@@ -156,9 +156,15 @@ class LocalModel:
         return self.is_loaded and self.supervisor.starts > 0 and self.child is None
 
     async def count_tokens(self, prompt: Prompt) -> int:
-        """Return the exact number of tokens, or a lower bound without tokenizing if that exceeds the context."""
+        """Return the number of tokens, or a lower bound without tokenizing if that exceeds the context.
+
+        It is exact but for images, whose tokens only the engine counts.
+        """
         minimum = self._min_token_count(prompt)
-        return minimum if minimum > self._launch.context else len(await self.tokenize(prompt))
+        if minimum > self._launch.context:
+            return minimum
+        images = len(prompt.images) if isinstance(prompt, TextPrompt) else 0
+        return len(await self.tokenize(prompt)) + IMAGE_TOKENS * images
 
     @asynccontextmanager
     async def open_completion(
@@ -232,6 +238,8 @@ class LocalModel:
                 return await self.tokenize_content(
                     self._special_tokens.split_prompt(prompt.segments), add_special=False
                 )
+            case TextPrompt(images=(_, *_)):
+                return await self.tokenize(TextPrompt(prompt.segments), special)
             case TextPrompt():
                 ids = self._prompt_cache.get(prompt) or await self._tokenize_prompt(prompt)
                 cache_put(self._prompt_cache, prompt, ids, MAX_CACHED_PROMPTS)

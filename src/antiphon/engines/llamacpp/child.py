@@ -17,6 +17,7 @@ from antiphon.engines.embedded.child import (
 CPU_BATCH_PER_THREAD = 8
 MIN_BATCH = 16
 GPU_BATCH = 512
+MIN_IMAGE_BATCH = 512  # some models need all tokens of an image in one batch
 LOG_ERRORS_ONLY = 1
 PROMPT_CACHE_MIB = 256  # for prompts that lost their slot; llama.cpp's default is 8 GiB
 
@@ -27,6 +28,8 @@ class LlamaCppLaunch(LaunchSpec, frozen=True, kw_only=True):
     gpu_layers: int | None = None
     batch: int | None = None
     pooling: int | None = None  # pooling type of an embedding model; None: the model generates
+    projector: str = ""  # file for images; empty: the model takes none
+    image_marker: str = ""  # stands for an image in the text of a prompt
 
 
 def main() -> None:
@@ -35,6 +38,8 @@ def main() -> None:
         os.nice(EMBEDDING_NICENESS)
     output = take_stdout()
     os.umask(0o177)
+    os.putenv("LLAMA_MEDIA_MARKER", launch.image_marker)  # otherwise random
+    os.putenv("PATH", os.devnull)  # llama.cpp would decode what is no image with ffmpeg
     os.putenv("OMP_WAIT_POLICY", "passive")  # before libgomp is loaded: spinning threads would starve other processes
     try:
         import xllamacpp  # type: ignore[import-untyped]  # no stubs; imported only here, after the environment is set
@@ -53,6 +58,9 @@ def main() -> None:
 def _build_params(xllamacpp: Any, launch: LlamaCppLaunch) -> Any:
     params = xllamacpp.CommonParams()
     params.model.path = launch.model
+    if launch.projector:
+        params.mmproj.path = launch.projector
+        params.mmproj_use_gpu = launch.gpu_layers != 0
     params.hostnames = [launch.socket]
     params.n_ctx = launch.context * launch.slots
     params.n_parallel = launch.slots
@@ -62,7 +70,8 @@ def _build_params(xllamacpp: Any, launch: LlamaCppLaunch) -> Any:
     if launch.gpu_layers is not None:
         params.n_gpu_layers = launch.gpu_layers
     if launch.pooling is None:
-        params.n_batch = max(launch.batch or _default_batch(xllamacpp, launch), launch.slots)
+        minimum = max(launch.slots, MIN_IMAGE_BATCH if launch.projector else 0)
+        params.n_batch = max(launch.batch or _default_batch(xllamacpp, launch), minimum)
         params.n_ubatch = min(params.n_batch, GPU_BATCH)
     else:
         params.embedding = True

@@ -5,6 +5,9 @@ During decode a closed connection frees its slot after the current token, during
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from antiphon.core.prompt import IMAGE_MARKER
 from antiphon.engines.embedded import embedding
 from antiphon.engines.embedded.base import (
     DEFAULT_CONTEXT,
@@ -14,7 +17,7 @@ from antiphon.engines.embedded.base import (
 )
 from antiphon.engines.embedded.embedding import EmbeddingModel
 from antiphon.engines.embedded.model import LocalModel
-from antiphon.engines.embedded.model_files import ModelSource
+from antiphon.engines.embedded.model_files import ModelSource, find_projector
 from antiphon.engines.gguf import GgufHeader, read_header
 from antiphon.engines.llamacpp.child import LlamaCppLaunch
 from antiphon.engines.llamacpp.model import LlamaCppModel
@@ -42,6 +45,8 @@ class LlamaCpp(ChildEngine):
             raise StartupError(f"{path} is a model that ranks texts, which this engine does not serve.")
         model_class = LlamaCppModel if pooling is None else EmbeddingModel
         launch = self._build_launch_spec(path, header, pooling)
+        if pooling is None and (projector := find_projector(source, self.settings.cache_dir)):
+            launch = replace(launch, projector=_check_projector(projector, source), image_marker=IMAGE_MARKER)
         return model_class(source.id, header, launch, self.settings.load_timeout, self.settings.idle_timeout)
 
     def _build_launch_spec(self, path: Path, header: GgufHeader, pooling: int | None) -> LlamaCppLaunch:
@@ -57,3 +62,12 @@ class LlamaCpp(ChildEngine):
             batch=settings.batch_size,
             pooling=pooling,
         )
+
+
+def _check_projector(path: Path, source: ModelSource) -> str:
+    """Return the path of a projector for images; empty if that of a repository is for audio."""
+    if read_header(path).projects_images:
+        return str(path.absolute())
+    if source.projector is not None:
+        raise StartupError(f"{path} is not the projector of a model for images: give its mmproj file, as FILE+MMPROJ.")
+    return ""

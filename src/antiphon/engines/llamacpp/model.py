@@ -6,7 +6,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import ClassVar
 
-from antiphon.core.prompt import GenerationRequest, Json
+from antiphon.core.multi_match import MultiStringMatcher
+from antiphon.core.prompt import IMAGE_MARKER, GenerationRequest, Json, TextPrompt
 from antiphon.engines.embedded.model import LocalModel, cache_put
 from antiphon.engines.embedded.process import RunningChild
 from antiphon.engines.embedded.wire import EVENT_DECODER, encode
@@ -32,6 +33,9 @@ class LlamaCppModel(LocalModel):
         self, id: str, header: GgufHeader, launch: LlamaCppLaunch, load_timeout: float, idle_timeout: float
     ) -> None:
         super().__init__(id, header, launch, load_timeout, idle_timeout)
+        if launch.projector:
+            self.supported_fields = wire.SUPPORTED_FIELDS | {"input_image"}
+        self._lookalikes = MultiStringMatcher([*self._special_tokens.texts, IMAGE_MARKER] if launch.projector else [])
         # digest → why the constraint cannot be enforced, or ""
         self._constraint_errors: OrderedDict[bytes, str] = OrderedDict()
         self._constraint_lock = asyncio.Lock()
@@ -40,13 +44,27 @@ class LlamaCppModel(LocalModel):
         constraint = to_llamacpp_constraint(request.constraint, bounded=True)
         if constraint.fails_silently:
             await self._check_constraint(constraint)
+        prompt = request.prompt
         return wire.build_completion(
-            tokens,
+            self._build_image_prompt(prompt) if isinstance(prompt, TextPrompt) and prompt.images else tokens,
             request.sampling,
             constraint,
             self.list_visible_tokens(request),
             use_cache=request.salt is None,
         )
+
+    def _build_image_prompt(self, prompt: TextPrompt) -> Json:
+        """Build a prompt with images.
+
+        llama.cpp tokenizes its text as a whole, so what looks like a special token in the text of users, tools and
+        files gets a gap. It adds the BOS itself.
+        """
+        texts = [one.text if one.control else self._lookalikes.insert_gaps(one.text) for one in prompt.segments]
+        text = "".join(texts)
+        return {
+            "prompt_string": text.removeprefix(self._header.bos) if self._prefix_tokens else text,
+            "multimodal_data": [wire.read_image(url) for url in prompt.images],
+        }
 
     async def _check_constraint(self, constraint: LlamaCppConstraint) -> None:
         """Raise `InvalidValue` if the constraint cannot be enforced.

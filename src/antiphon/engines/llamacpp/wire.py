@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from antiphon.core.prompt import Constraint, Grammar, Json, JsonObject, JsonSchema, Sampling, StructuralTag
-from antiphon.errors import UnsupportedParameter
+from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.schemas.grammars import escape_lark_regex
 from antiphon.protocol.schemas.schema_edits import bound_values, edit_keywords
 
@@ -30,6 +30,7 @@ RESPONSE_FIELDS = (
     "content", "tokens", "stop", "stop_type", "stopping_word", "tokens_predicted", "tokens_evaluated",
     "timings/cache_n",
 )  # fmt: skip
+IMAGE_PREFIXES = ("iVBORw0KGgo", "/9j/", "R0lGOD")  # of PNG, JPEG and GIF, in base64
 RANDOM_SEED = 2**32 - 1  # llama.cpp's value for a random seed
 
 FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
@@ -92,8 +93,16 @@ def _drop_unknown_format(keyword: str, value: str) -> str | UnsetType:
     return UNSET if keyword == "format" and value not in FORMATS else value
 
 
+def read_image(url: str) -> str:
+    """Return the base64 of an image in a data URL; raises InvalidValue for formats that llama.cpp does not decode."""
+    data = url.partition(";base64,")[2]
+    if not data.startswith(IMAGE_PREFIXES):
+        raise InvalidValue("The model takes images in the formats PNG, JPEG and GIF.", param="input")
+    return data
+
+
 def build_completion(
-    tokens: Sequence[int],
+    prompt: Sequence[int] | Json,
     sampling: Sampling,
     constraint: LlamaCppConstraint,
     visible_tokens: Sequence[str],
@@ -107,7 +116,7 @@ def build_completion(
     """
     seed, bias = sampling.seed, sampling.logit_bias or {}
     return _omit_unset(
-        prompt=tokens,
+        prompt=prompt,
         n_predict=-1 if sampling.max_tokens is None else sampling.max_tokens,
         stream=True,
         return_tokens=True,

@@ -51,6 +51,8 @@ class OpenVino(ChildEngine):
         await super().open()
 
     def create_model(self, source: ModelSource, path: Path) -> LocalModel:
+        if source.projector is not None:
+            raise StartupError("The openvino engine takes no projector for images: use --engine llamacpp.")
         header = read_folder_header(path) if path.is_dir() else read_header(path)
         if not path.is_dir() and pooling_type(header) is not None:
             return self._llamacpp.create_model(source, path)

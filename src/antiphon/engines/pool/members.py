@@ -219,6 +219,7 @@ class PoolMember:
             slots=min_limit(self.reported_slots, self.spec.max_running),
             works=self.requests,
             failures=self.failures,
+            loaded=self.engine.statuses()[0].loaded,
         )
 
 

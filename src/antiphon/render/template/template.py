@@ -11,7 +11,7 @@ take precedence. A template without such a variable ignores the effort.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby, product
@@ -22,9 +22,9 @@ from jinja2 import TemplateError, TemplateSyntaxError, meta
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.prompt import ChatPrompt, ChatTemplate, Json, Segment, TextPrompt
+from antiphon.core.prompt import IMAGE_MARKER, ChatPrompt, ChatTemplate, Json, Segment, TextPrompt
 from antiphon.errors import BadRequest, EngineFailed
-from antiphon.render.template.provenance_str import get_segments, merge_segments, trust
+from antiphon.render.template.provenance_str import get_segments, join_traced, merge_segments, trust
 from antiphon.render.template.sandbox import Sandbox, compile_template
 
 ROLES: Final = {role: trust(role) for role in ("system", "developer", "user", "assistant", "tool")}
@@ -63,13 +63,21 @@ def _merge_user_messages(messages: list[Json]) -> list[Json]:
 
 def _shape_message(message: Json, shape: MessageShape) -> Json:
     result = {**message, "role": ROLES.get(message["role"], message["role"])}
-    if message.get("content") is None:
+    content = message.get("content")
+    if isinstance(content, list) and any(part["type"] == "image_url" for part in content):
+        result["content"] = content = _mark_images(content)
+    if content is None:
         result["content"] = shape.empty_content
-    elif shape.content_as_parts and isinstance(message["content"], str):
-        result["content"] = [{"type": "text", "text": message["content"]}]
+    elif shape.content_as_parts and isinstance(content, str):
+        result["content"] = [{"type": "text", "text": content}]
     if shape.arguments_as_objects and "tool_calls" in message:
         result["tool_calls"] = [_decode_arguments(call) for call in message["tool_calls"]]
     return result
+
+
+def _mark_images(parts: list[Json]) -> str:
+    """Join parts as text, with markers for images: the engine puts the model's own tokens around each image."""
+    return join_traced([trust(IMAGE_MARKER) if part["type"] == "image_url" else part["text"] for part in parts], "\n")
 
 
 def _decode_arguments(call: Json) -> Json:
@@ -99,9 +107,19 @@ def render_text(template: ChatTemplate, chat: ChatPrompt, now: datetime) -> Text
     """Render a chat with the template. Raises BadRequest if the template rejects it."""
     compiled = _compile(template.source)
     try:
-        return TextPrompt(_render_segments(compiled, template, chat, now))
+        segments = _render_segments(compiled, template, chat, now)
     except RENDER_ERRORS as error:
         raise BadRequest(f"The model's chat template does not take this input: {_describe_error(error)}", param="input")
+    images = tuple(_list_images(chat.messages))
+    if images and sum(segment.text.count(IMAGE_MARKER) for segment in segments if segment.control) != len(images):
+        raise BadRequest("The model's chat template does not take an image at this place.", param="input")
+    return TextPrompt(segments, images)
+
+
+def _list_images(messages: Iterable[Json]) -> Iterator[str]:
+    for message in messages:
+        if isinstance(parts := message.get("content"), list):
+            yield from (part["image_url"]["url"] for part in parts if part["type"] == "image_url")
 
 
 def supports_tools(template: ChatTemplate) -> bool:

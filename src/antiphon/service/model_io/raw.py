@@ -74,7 +74,9 @@ class RawModelAdapter:
         self._changed = chat is not original
         if self._template is None:
             return chat
-        return self._check_reasoning(render_text(self._template, self._add_effort(chat, self._template), now()))
+        prompt = self._check_reasoning(render_text(self._template, self._add_effort(chat, self._template), now()))
+        self._changed = self._changed or bool(prompt.images)  # the engine escapes the text beside images
+        return prompt
 
     def make_output_spec(self, chat: ChatPrompt, prompt: Prompt) -> OutputSpec:
         parser = UnescapingRawParser if self._changed else RawParser

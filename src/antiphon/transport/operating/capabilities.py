@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from antiphon.engines.base import Capabilities
+from antiphon.engines.base import Capabilities, EngineStatus
 from antiphon.parsers.detection import ModelOutputFormat
 from antiphon.service.model_io.models import Models
 from antiphon.service.model_io.served_model import ServedModel, find_output_format
@@ -54,6 +54,7 @@ class Ability(Struct, frozen=True, kw_only=True):
     takes: list[str]  # all levels of prompts that the engine accepts, including that one
     context: int | None
     slots: int | None
+    loaded: bool | None  # whether it is in memory; null: the engine does not report that
     counts_tokens: bool
     does: list[str]
     honours: list[str]
@@ -135,6 +136,7 @@ def _describe_model(served: ServedModel, capabilities: Capabilities, refused: di
         takes=sorted({capabilities.level, *capabilities.other_levels}),
         context=capabilities.context,
         slots=capabilities.slots,
+        loaded=_is_loaded(served.model, serving),
         counts_tokens=capabilities.can_count_tokens,
         does=sorted(capabilities.tasks),
         honours=sorted(
@@ -146,6 +148,11 @@ def _describe_model(served: ServedModel, capabilities: Capabilities, refused: di
         reading=_describe_parsers(find_output_format(capabilities, served.model)),
         members=members,
     )
+
+
+def _is_loaded(model: str, serving: list[EngineStatus]) -> bool | None:
+    reported = [status.loaded for status in serving if status.loaded is not None]
+    return any(model in loaded for loaded in reported) if reported else None
 
 
 def _describe_parsers(output_format: ModelOutputFormat | None) -> Read | None:
