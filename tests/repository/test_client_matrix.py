@@ -1,7 +1,4 @@
-"""docs/matrix.md is made from results of tests: every cell has a test with its mark, and every mark has a result.
-
-Covers `tools/client_matrix.py` and `tests/plugins/client_matrix.py`.
-"""
+"""docs/matrix.md is made from results of tests: every cell has a test with its mark, and every mark has a result."""
 
 import ast
 from collections.abc import Iterator
