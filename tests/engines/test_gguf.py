@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.engines.gguf import GgufHeader, read_header
+from antiphon.engines.gguf import GgufHeader, read_content, read_header
 from antiphon.errors import StartupError
 from tests.engines.gguf_files import METADATA, TOKENS, make_gguf
 from tests.support.cpu import cpu_timer
@@ -39,7 +39,17 @@ def test_the_header_has_the_fields_needed_for_rendering_and_loading(file: Path, 
         markup_tokens={"<tool_call>": 4},
         vocabulary_size=len(TOKENS),
         max_token_bytes=len("<|im_start|>"),
+        tensor_kinds={"token_embd.weight": 0},
     )
+
+
+def test_the_content_has_the_vocabulary_and_the_places_of_the_tensors(file: Path) -> None:
+    file.write_bytes(make_gguf())
+    content = read_content(file)
+    assert (content.tokens, content.settings["llama.context_length"]) == (TOKENS, 2048)
+    [(name, tensor)] = content.tensors.items()
+    assert (name, tensor.kind, tensor.shape) == ("token_embd.weight", 0, (32,))
+    assert tensor.offset + 128 == file.stat().st_size
 
 
 def test_missing_or_mistyped_metadata_is_left_unset(file: Path) -> None:
