@@ -13,8 +13,7 @@ from antiphon.config.engines import EngineSpec
 from antiphon.engines.base import Engine
 from antiphon.engines.embedded.model_files import KnownModel, ModelSource, check_model_file, parse_sources
 from antiphon.engines.factory import build_member_specs
-from antiphon.engines.gguf import read_header
-from antiphon.engines.openvino.model import read_folder_header
+from antiphon.engines.openvino.model import read_model_header
 from antiphon.engines.pool import MemberSpec
 from antiphon.errors import AntiphonError, StartupError
 
@@ -135,7 +134,7 @@ def _check_file(source: ModelSource, cache: Path) -> tuple[Finding, int]:
     if isinstance(file, KnownModel):
         return _check_known_model(source, file, cache), 0 if source.lazy else file.bytes
     try:
-        header = read_folder_header(file) if file.is_dir() else read_header(file)
+        header = read_model_header(file)
     except StartupError as error:
         return wrong(str(error), "Choose another file with --model."), 0
     size = sum([part.stat().st_size for part in file.glob("*.bin")]) if file.is_dir() else file.stat().st_size

@@ -3,23 +3,29 @@
 During decode a closed connection frees its slot after the current token, during prefill after at most two batches.
 """
 
+import logging
+import platform
+from importlib.util import find_spec
 from pathlib import Path
 
-from antiphon.engines.embedded import embedding
 from antiphon.engines.embedded.base import (
     DEFAULT_CONTEXT,
     DEFAULT_EMBEDDING_CONTEXT,
     ChildEngine,
     ChildEngineSettings,
 )
-from antiphon.engines.embedded.embedding import EmbeddingModel
+from antiphon.engines.embedded.embedding import EmbeddingModel, pooling_type
 from antiphon.engines.embedded.model import LocalModel
 from antiphon.engines.embedded.model_files import ModelSource
-from antiphon.engines.gguf import GgufHeader, read_header
+from antiphon.engines.gguf import RANK, GgufHeader, read_header
 from antiphon.engines.llamacpp.child import LlamaCppLaunch
 from antiphon.engines.llamacpp.model import LlamaCppModel
+from antiphon.engines.openvino.launch import PACKAGE, OpenVinoLaunch, can_encode
 from antiphon.errors import StartupError
 
+log = logging.getLogger(__name__)
+
+X86 = ("x86_64", "AMD64")
 SPARE_CONNECTIONS = 8  # threads of llama.cpp's HTTP server in addition to those that generate
 
 
@@ -37,12 +43,16 @@ class LlamaCpp(ChildEngine):
 
     def create_model(self, source: ModelSource, path: Path) -> LocalModel:
         header = read_header(path)
-        pooling = embedding.pooling_type(header)
-        if pooling == embedding.RANK:
+        pooling = pooling_type(header)
+        if pooling == RANK:
             raise StartupError(f"{path} is a model that ranks texts, which this engine does not serve.")
-        model_class = LlamaCppModel if pooling is None else EmbeddingModel
         launch = self._build_launch_spec(path, header, pooling)
-        return model_class(source.id, header, launch, self.settings.load_timeout, self.settings.idle_timeout)
+        timeouts = self.settings.load_timeout, self.settings.idle_timeout
+        if pooling is None:
+            return LlamaCppModel(source.id, header, launch, *timeouts)
+        uses_openvino = self._prefers_openvino() and can_encode(header)
+        log.info("%s embeds with %s", source.id, "OpenVINO" if uses_openvino else "llama.cpp")
+        return EmbeddingModel(source.id, header, _to_openvino(launch) if uses_openvino else launch, *timeouts)
 
     def _build_launch_spec(self, path: Path, header: GgufHeader, pooling: int | None) -> LlamaCppLaunch:
         settings = self.settings
@@ -57,3 +67,18 @@ class LlamaCpp(ChildEngine):
             batch=settings.batch_size,
             pooling=pooling,
         )
+
+    def _prefers_openvino(self) -> bool:
+        """Return whether OpenVINO embeds where it can: x86 CPUs then do more than twice as much in the same time."""
+        is_excluded = self.settings.llamacpp_embeddings or self.settings.gpu_layers or platform.machine() not in X86
+        return not is_excluded and find_spec(PACKAGE) is not None
+
+
+def _to_openvino(launch: LlamaCppLaunch) -> OpenVinoLaunch:
+    return OpenVinoLaunch(
+        model=launch.model,
+        context=launch.context,
+        slots=launch.slots,
+        threads=launch.threads,
+        pooling=launch.pooling,
+    )
