@@ -61,7 +61,7 @@ bench-sandbox: $(VENV)/.dev sandbox-packages ## measure containers: starts, call
 sandbox-packages: build/sandbox/.made ## install numpy, pandas, matplotlib and pillow in build/sandbox, 300 MB, for tests and measurements
 
 test-engines: $(VENV)/.dev ## tests with a real vLLM, SGLang, OpenVINO and diffusers (VLLM=vllm://HOST:PORT or a folder, SGLANG likewise; GGUF=FILE: a model for tools)
-	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_SGLANG=$(or $(SGLANG),build/sglang) TEST_DIFFUSERS=$(or $(DIFFUSERS),build/diffusers) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/engines/openvino tests/contracts/test_engine.py \
+	@TEST_VLLM=$(or $(VLLM),build/vllm) TEST_SGLANG=$(or $(SGLANG),build/sglang) TEST_DIFFUSERS=$(or $(DIFFUSERS),build/diffusers) TEST_GGUF=$(GGUF) $(BIN)/python -m pytest tests/real tests/engines/openvino tests/engines/llamacpp/test_embedding.py tests/contracts/test_engine.py \
 		-m real_engine -rs $(ARGS)
 
 test-seeds: $(VENV)/.dev ## tests with random examples, with other examples in each run; for every night (SEED=NUMBER repeats a run)

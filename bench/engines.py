@@ -1,5 +1,5 @@
 """Measures the embedded engines side by side: tokens per second of 1, 8 and 32 streams, the time to the first token of
-a prompt of 1,000 tokens, and how long other requests wait for the server's event loop while 8 streams run.
+a prompt of 1,000 tokens, how long other requests wait for the server's event loop while 8 streams run, and embeddings.
 
 Each engine has a server of its own, with the built-in model, one after the other; rounds alternate. Tokens per CPU
 second do not depend on what else the machine does. Waiting for the event loop is measured from outside, as p99 of
@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from statistics import median, quantiles
 from threading import Event
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +29,7 @@ from bench.harness.table import Row, render_table
 ENGINES = ("openvino", "llamacpp")
 STREAMS, TOKENS = (1, 8, 32), 64
 PROMPT_TOKENS, CONTEXT = 1000, 2048
+EMBEDDED, LENGTHS = 80, (400, 300, 200, 200, 150, 100, 60, 30, 15, 8)  # texts, and their words
 MIN_RATE, MAX_FIRST_TOKEN, MAX_WAIT_MS = 250.0, 2.0, 10.0
 _WORDS = ("river", "engine", "market", "signal", "winter", "protein", "language", "copper", "garden", "theory")
 
@@ -40,6 +42,8 @@ class Figures(Struct, kw_only=True):
     first_token: float = 0.0
     first_token_cpu: float = 0.0
     wait_ms: float = 0.0
+    embedding_rate: float = 0.0  # tokens per second
+    embedding_cpu_rate: float = 0.0
     megabytes: float = 0.0
 
 
@@ -70,6 +74,8 @@ def _make_rows(ours: list[Figures], others: list[Figures]) -> Iterator[Row]:
             goal = MIN_RATE if (name, streams) == ("rates", STREAMS[-1]) else None
             figures = (get(ours, name, streams), get(others, name, streams))
             yield Row(name=f"{streams} streams: {text}", figures=figures, goal=goal, is_ratio=False, at_least=True)
+    for name, text in (("embedding_rate", "tokens per second"), ("embedding_cpu_rate", "tokens per CPU second")):
+        yield Row(name=f"embeddings: {text}", figures=(get(ours, name), get(others, name)), is_ratio=False)
     for name, text, limit in (
         ("first_token", f"first token of a prompt of {PROMPT_TOKENS} tokens: seconds", MAX_FIRST_TOKEN),
         ("first_token_cpu", "the same: CPU seconds", None),
@@ -81,7 +87,8 @@ def _make_rows(ours: list[Figures], others: list[Figures]) -> Iterator[Row]:
 
 def _measure(engine: str) -> Figures:
     figures = Figures()
-    flags = ("--slots", str(STREAMS[-1]), "--context", str(CONTEXT))
+    flags = ["--slots", str(STREAMS[-1]), "--context", str(CONTEXT)]
+    flags += ["--llamacpp-embeddings"] if engine == "llamacpp" else []
     with run_antiphon(*flags, engine=engine, cores=range(os.cpu_count() or 1)) as server:
         _stream(server, "Hello!", 4)
         for streams in STREAMS:
@@ -93,6 +100,10 @@ def _measure(engine: str) -> Figures:
             _stream(server, " ".join(random.choices(_WORDS, k=PROMPT_TOKENS)), 1)
         figures.first_token, figures.first_token_cpu = taken
         figures.wait_ms = _measure_wait(server)
+        _embed(server, 1)  # loads the model
+        with _meter(server) as taken:
+            tokens = _embed(server, EMBEDDED)
+        figures.embedding_rate, figures.embedding_cpu_rate = tokens / taken[0], tokens / taken[1]
         figures.megabytes = rss_bytes(server.pid) / 1e6
     return figures
 
@@ -127,20 +138,33 @@ def _measure_wait(server: Server) -> float:
     return quantiles(times, n=100)[-1]
 
 
+def _embed(server: Server, texts: int) -> int:
+    """Request embeddings of so many texts, in one request, and return their tokens."""
+    drawn = [" ".join(random.choices(_WORDS, k=LENGTHS[number % len(LENGTHS)])) for number in range(texts)]
+    content = _post(server, "/v1/embeddings", {"model": "all-minilm-l6-v2", "input": drawn})
+    return int(msgspec.json.decode(content)["usage"]["total_tokens"])
+
+
 def _stream(server: Server, prompt: str, tokens: int) -> None:
     """Request an answer of exactly so many tokens, and read its stream."""
     fields = {"max_tokens": tokens, "ignore_eos": True, "stream": True, "temperature": 0.8}
-    body = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": prompt}], **fields}
+    messages = [{"role": "user", "content": prompt}]
+    content = _post(server, "/v1/chat/completions", {"model": "smollm2-135m-instruct", "messages": messages, **fields})
+    if b'"finish_reason":"length"' not in content:
+        raise RuntimeError(repr(content[-500:]))
+
+
+def _post(server: Server, path: str, body: dict[str, Any]) -> bytes:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
     try:
-        headers = {"Content-Type": "application/json"}
-        connection.request("POST", "/v1/chat/completions", msgspec.json.encode(body), headers)
+        connection.request("POST", path, msgspec.json.encode(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
         content = answer.read()
     finally:
         connection.close()
-    if answer.status != 200 or b'"finish_reason":"length"' not in content:
+    if answer.status != 200:
         raise RuntimeError(f"{answer.status} {content[-500:]!r}")
+    return content
 
 
 if __name__ == "__main__":

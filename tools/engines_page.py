@@ -97,7 +97,8 @@ antiphon serve --engine openvino:models/qwen3-ov     # a folder that optimum-cli
 | white space in JSON | none | as the model writes it; small models may repeat it |
 | caches of tenants | separate for requests with a salt | shared |
 | images | with a [projector](models.md#images) | refused by name |
-| embeddings | GGUF files | the same, by llama.cpp |
+| embeddings | GGUF files; where OpenVINO is installed, it computes those of BERT models ([details](embeddings.md#embeddings)) | the same, and folders |
+| `/v1/rerank` | no | folders of cross-encoders ([details](embeddings.md#score-rerank-classify-pooling)) |
 
 Their answers differ, since they round differently. `make bench-engines` measures both
 ([figures](benchmarks.md#embedded-engines)); for a single stream llama.cpp needs less CPU time.

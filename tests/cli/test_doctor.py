@@ -33,6 +33,7 @@ from antiphon.stores import postgres_pool
 from antiphon.stores.live import redis as redis_live
 from tests.cli.process import COMMAND, TIMEOUT_SECONDS, clean_environment, run_antiphon
 from tests.engines.embedded.hub_server import run_hub
+from tests.engines.openvino.encoder_folders import write_folder
 from tests.support.paths import ROOT
 from tests.support.plugins import install_plugin
 from tests.support.server_process import run_server
@@ -259,6 +260,20 @@ def test_the_embedding_model_of_the_embedded_engine_is_loaded_and_measured(
     code, findings = run_doctor(tmp_path, "--port", "0", "--store", "memory", "--cache-dir", str(cache))
     assert code == 0
     assert re.match(r"all-minilm-l6-v2 embeds [\d,]+ tokens per second", findings["vector stores"][0]["text"])
+
+
+@pytest.mark.needs("openvino")
+@pytest.mark.real_engine
+@pytest.mark.timeout(400)
+def test_folders_that_embed_and_rank_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_stores, "_OPEN_SECONDS", 100.0)  # a busy machine
+    monkeypatch.setattr(doctor_command, "CHECK_SECONDS", 200.0)
+    write_folder(tmp_path / "embeds", "BertModel", "last_hidden_state")
+    write_folder(tmp_path / "ranks", "BertForSequenceClassification", "logits")
+    models = ("--model", str(tmp_path / "embeds"), "--model", str(tmp_path / "ranks"), "--rerank-model", "ranks")
+    code, findings = run_doctor(tmp_path, "--engine", "openvino", "--port", "0", "--store", "memory", *models)
+    [finding] = findings["vector stores"]  # the sample of the measurement is too long for this model
+    assert (code, finding["text"].split(":")[0]) == (0, "embeds does not embed")
 
 
 def test_models_of_vector_stores_that_are_not_served_are_warnings(tmp_path: Path) -> None:

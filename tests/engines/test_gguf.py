@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.prompt import Sampling
-from antiphon.engines.gguf import GgufHeader, read_header
+from antiphon.engines.gguf import GgufHeader, read_content, read_header
 from antiphon.errors import StartupError
 from tests.engines.gguf_files import METADATA, TOKENS, make_gguf
 from tests.support.cpu import cpu_timer
@@ -40,6 +40,7 @@ def test_the_header_has_the_fields_needed_for_rendering_and_loading(file: Path, 
         markup_tokens={"<tool_call>": 4},
         vocabulary_size=len(TOKENS),
         max_token_bytes=len("<|im_start|>"),
+        tensor_kinds={"token_embd.weight": 0},
     )
 
 
@@ -52,6 +53,15 @@ def test_recommended_sampling_values_are_read(file: Path) -> None:
     wrong = {"temp": 9.5, "top_p": float("nan"), "top_k": 0, "min_p": "low", "penalty_repeat": True}
     metadata = {**METADATA, **{f"general.sampling.{key}": value for key, value in wrong.items()}}
     assert write_and_read(file, make_gguf(metadata)).sampling == Sampling()
+
+
+def test_the_content_has_the_vocabulary_and_the_places_of_the_tensors(file: Path) -> None:
+    file.write_bytes(make_gguf())
+    content = read_content(file)
+    assert (content.tokens, content.settings["llama.context_length"]) == (TOKENS, 2048)
+    [(name, tensor)] = content.tensors.items()
+    assert (name, tensor.kind, tensor.shape) == ("token_embd.weight", 0, (32,))
+    assert tensor.offset + 128 == file.stat().st_size
 
 
 def test_missing_or_mistyped_metadata_is_left_unset(file: Path) -> None:

@@ -72,8 +72,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
         {"factory"},
         {"discovery"},
         {"http"},
-        {"openvino"},
-        {"llamacpp"},
+        {"openvino", "llamacpp"},
         {"embedded"},
         {"fake", "pool", "client"},
         {"base", "connection", "gguf", "registry", "turn_scheduler"},
@@ -232,7 +231,7 @@ MAY_CONNECT = {"egress", "engines", "cli", "testing"}
 SERVER_PACKAGES = {"httptools", "msgspec", "uvicorn", "websockets"}
 SERVER_USERS = {
     "transport/process/server.py",
-    *(f"engines/openvino/{name}.py" for name in ("child", "loader", "server")),
+    *(f"engines/openvino/{name}.py" for name in ("child", "encoder", "loader", "server")),
 }
 
 # Import names that several distributions share; the first match determines the distribution.

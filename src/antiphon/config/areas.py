@@ -248,6 +248,10 @@ class EmbeddedSettings(Struct, frozen=True, kw_only=True):
     ] = None
     max_loaded_models: Annotated[Count, "Maximum number of models in memory; the least recently used is unloaded."] = 2
 
+    llamacpp_embeddings: Annotated[
+        bool, "Compute embeddings with llama.cpp even where OpenVINO is installed, which is faster on x86 CPUs."
+    ] = False
+
     openvino_cache_tokens: Annotated[
         Count | None,
         "Tokens of prompts and answers that a model holds in memory for all responses together; more requests wait.",

@@ -1,4 +1,4 @@
-"""Reads the metadata of a GGUF file: name, context, chat template and special tokens, never the weights.
+"""Reads the metadata of a GGUF file: name, context, chat template, special tokens, and where its weights are.
 
 The file is mapped and scanned once. Every length is checked against the rest of the file, so a broken file costs one
 error message and no memory. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
@@ -6,10 +6,12 @@ error message and no memory. Format: https://github.com/ggml-org/ggml/blob/maste
 
 import mmap
 import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.prompt import Sampling
 from antiphon.errors import StartupError
@@ -28,6 +30,7 @@ SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 TOKENS = "tokenizer.ggml.tokens"
 TOKEN_TYPES = "tokenizer.ggml.token_type"
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # token types
+NO_POOLING, MEAN, CLS, LAST, RANK = range(5)  # pooling types
 
 # Keys of recommended sampling values, their fields, and the range of each.
 SAMPLING_KEYS = {
@@ -39,6 +42,16 @@ SAMPLING_KEYS = {
 }
 
 _STRING_LENGTH = struct.Struct("<Q")
+
+T = TypeVar("T")
+
+
+class GgufTensorEntry(Struct, frozen=True):
+    """Where a tensor is in the file, and its type; `shape` is in the order of torch, slowest dimension first."""
+
+    kind: int
+    shape: tuple[int, ...]
+    offset: int
 
 
 class GgufHeader(Struct, frozen=True, kw_only=True):
@@ -63,12 +76,31 @@ class GgufHeader(Struct, frozen=True, kw_only=True):
     embedding_size: int | None = None  # dimensions of an embedding
     sampling: Sampling = Sampling()  # that its author recommends
     projects_images: bool = False  # it is the projector of a model for images
+    tokenizer: str = ""  # kind of tokenizer
+    tensor_kinds: dict[str, int] = {}  # types of the tensors, by name
+
+
+class GgufContent(Struct, frozen=True):
+    """Settings, vocabulary and tensors of a model, for a program that computes with them."""
+
+    settings: dict[str, Any]
+    tokens: list[str]
+    tensors: dict[str, GgufTensorEntry]
 
 
 def read_header(path: Path) -> GgufHeader:
+    return _read(path, _build_header)
+
+
+def read_content(path: Path) -> GgufContent:
+    return _read(path, _build_content)
+
+
+def _read(path: Path, build: "Callable[[_GgufReader, dict[str, Any], dict[str, GgufTensorEntry]], T]") -> T:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _parse_header(_GgufReader(data))
+            reader = _GgufReader(data)
+            return build(reader, *_parse(reader))
     except FileNotFoundError:
         raise StartupError(f"There is no model file {path}.") from None
     except (OSError, ValueError) as error:  # a folder, no permission, an empty file, or a broken one (see _GgufReader)
@@ -159,38 +191,42 @@ class _GgufReader:
         return self.read_text()
 
 
-def _parse_header(reader: _GgufReader) -> GgufHeader:
+def _parse(reader: _GgufReader) -> tuple[dict[str, Any], dict[str, GgufTensorEntry]]:
+    """Return the settings and the tensors."""
     if reader.data[reader.advance(4) : 4] != MAGIC:
         raise ValueError("it does not begin with GGUF")
     version = reader.read_scalar(U32)
     if version not in VERSIONS:
         raise ValueError(f"its version {version} is not supported")
-    tensors = reader.read_count(MAX_TENSORS, "tensors")
+    count = reader.read_count(MAX_TENSORS, "tensors")
     pairs = {}
     for _ in range(reader.read_count(MAX_PAIRS, "settings")):
         key = reader.read_text()
         pairs[key] = reader.read_value(key)
-    _check_tensors(reader, tensors, pairs)
-    return _build_header(reader, pairs)
-
-
-def _check_tensors(reader: _GgufReader, tensors: int, pairs: dict[str, Any]) -> None:
-    """Check that the last tensor begins within the file: an incomplete download is the most common fault."""
-    last_offset = 0
-    for _ in range(tensors):
-        reader.read_text()
-        dimensions = reader.read_scalar(U32)
-        if dimensions > 8:
-            raise ValueError(f"a tensor claims to have {dimensions} dimensions")
-        reader.advance(8 * dimensions + 4)
-        last_offset = max(last_offset, reader.read_scalar(U64))
+    tensors = dict([_read_tensor(reader) for _ in range(count)])
     alignment = _int_value(pairs, "general.alignment") or DEFAULT_ALIGNMENT
     begin = -(-reader.position // alignment) * alignment
-    if tensors and begin + last_offset >= reader.end:
+    # the most common fault is an incomplete download
+    if count and begin + max([tensor.offset for tensor in tensors.values()]) >= reader.end:
         raise ValueError("it ends too early; the download may be incomplete")
+    return pairs, {name: replace(tensor, offset=begin + tensor.offset) for name, tensor in tensors.items()}
 
 
-def _build_header(reader: _GgufReader, pairs: dict[str, Any]) -> GgufHeader:
+def _read_tensor(reader: _GgufReader) -> tuple[str, GgufTensorEntry]:
+    name = reader.read_text()
+    dimensions = reader.read_scalar(U32)
+    if dimensions > 8:
+        raise ValueError(f"a tensor claims to have {dimensions} dimensions")
+    shape = tuple(reversed([reader.read_scalar(U64) for _ in range(dimensions)]))
+    return name, GgufTensorEntry(reader.read_scalar(U32), shape, reader.read_scalar(U64))
+
+
+def _build_content(reader: _GgufReader, pairs: dict[str, Any], tensors: dict[str, GgufTensorEntry]) -> GgufContent:
+    tokens = [reader.token_at(index) for index in range(len(reader.token_offsets))]
+    return GgufContent(pairs, tokens, tensors)
+
+
+def _build_header(reader: _GgufReader, pairs: dict[str, Any], tensors: dict[str, GgufTensorEntry]) -> GgufHeader:
     architecture = _text_value(pairs, "general.architecture") or ""
     if not architecture:
         raise ValueError("it names no architecture")
@@ -215,6 +251,8 @@ def _build_header(reader: _GgufReader, pairs: dict[str, Any]) -> GgufHeader:
         or _int_value(pairs, f"{architecture}.embedding_length"),
         sampling=_read_sampling(pairs),
         projects_images=pairs.get("clip.has_vision_encoder") is True,
+        tokenizer=_text_value(pairs, "tokenizer.ggml.model") or "",
+        tensor_kinds={name: tensor.kind for name, tensor in tensors.items()},
     )
 
 

@@ -1,4 +1,5 @@
-"""Embeddings of the embedded engine, with the model that it fetches by itself, against a reference implementation.
+"""Embeddings of the embedded engine, by llama.cpp and by OpenVINO, with the model that it fetches by itself, against a
+reference implementation.
 
 minilm.json holds the vectors of transformers and torch for the same weights. A cosine below 0.999 indicates an error in
 the converted file, the tokens or the pooling.
@@ -61,9 +62,15 @@ def minilm() -> Path:
     return fetch_model(EMBEDDING_MODEL, cache_home())
 
 
-@pytest.fixture(scope="module")
-async def engine(minilm: Path) -> AsyncIterator[LlamaCpp]:
-    engine = LlamaCpp(LlamaCppSettings(model=(f"mini={minilm}",), context=128, slots=2))
+@pytest.fixture(
+    scope="module",
+    params=["llamacpp", pytest.param("openvino", marks=[pytest.mark.needs("openvino"), pytest.mark.real_engine])],
+)
+async def engine(request: pytest.FixtureRequest, minilm: Path) -> AsyncIterator[LlamaCpp]:
+    by_llamacpp = request.param == "llamacpp"
+    engine = LlamaCpp(
+        LlamaCppSettings(model=(f"mini={minilm}",), context=128, slots=2, llamacpp_embeddings=by_llamacpp)
+    )
     await engine.open()
     yield engine
     await engine.close()
@@ -86,7 +93,7 @@ async def test_capabilities_before_the_fetch_match_the_fetched_file(minilm: Path
     assert (header.context, header.embedding_size) == (EMBEDDING_MODEL.embedding_context, 384)
 
 
-@pytest.mark.shows("C.27")
+@pytest.mark.shows("C.27", "C.70")
 async def test_vectors_match_the_reference(engine: LlamaCpp) -> None:
     async with asyncio.timeout(60):
         result = await engine.embed("mini", [sentence.text for sentence in GOLDEN])

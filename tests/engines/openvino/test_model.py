@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.engines.embedded.model_files import parse_sources
+from antiphon.engines.gguf import CLS, LAST, MEAN, RANK
 from antiphon.engines.openvino import engine
 from antiphon.engines.openvino.engine import OpenVino, OpenVinoSettings
 from antiphon.engines.openvino.model import read_folder_header
@@ -51,6 +52,32 @@ def test_special_tokens_may_be_in_the_tokenizer_file(tmp_path: Path) -> None:
         tmp_path, config={"vocab_size": 9}, tokenizer_config=tokenizer, tokenizer={"added_tokens": tokens}
     )
     assert list_end_tokens(read_folder_header(folder)) == [3]
+
+
+@pytest.mark.shows("C.71")
+@pytest.mark.parametrize(
+    ("architecture", "modes", "pooling"),
+    [
+        ("LlamaForCausalLM", None, None),
+        ("GPT2LMHeadModel", None, None),
+        ("BertModel", None, MEAN),
+        ("NomicBertForMaskedLM", None, MEAN),
+        ("BertModel", {"pooling_mode_cls_token": True}, CLS),
+        ("Qwen3ForCausalLM", {"pooling_mode_lasttoken": True}, LAST),
+        ("XLMRobertaForSequenceClassification", None, RANK),
+    ],
+)
+def test_the_files_of_a_folder_tell_what_its_model_does(
+    tmp_path: Path, architecture: str, modes: dict[str, bool] | None, pooling: int | None
+) -> None:
+    config = {"vocab_size": 9, "architectures": [architecture], "max_position_embeddings": 514}
+    folder = write_folder(tmp_path, config=config, tokenizer_config={"model_max_length": 512})
+    if modes is not None:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+    header = read_folder_header(folder)
+    assert header.pooling == pooling
+    assert header.context == (514 if pooling is None else 512)
 
 
 def test_a_folder_that_is_no_model_is_rejected(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from antiphon.engines.base import Engine
 from antiphon.engines.embedded.known_models import HubModel, KnownModel
 from antiphon.engines.embedded.model_files import ModelSource, check_model_file, is_fetched, parse_sources
 from antiphon.engines.factory import build_member_specs
-from antiphon.engines.gguf import read_header
-from antiphon.engines.openvino.model import read_folder_header
+from antiphon.engines.openvino.model import read_model_header
 from antiphon.engines.pool import MemberSpec
 from antiphon.errors import AntiphonError, StartupError
 
@@ -138,7 +137,7 @@ def _check_file(source: ModelSource, cache: Path) -> tuple[Finding, int]:
     if isinstance(file, HubModel):
         return _check_hub_model(file, cache), file.bytes
     try:
-        header = read_folder_header(file) if file.is_dir() else read_header(file)
+        header = read_model_header(file)
     except StartupError as error:
         return wrong(str(error), "Choose another file with --model."), 0
     size = sum([part.stat().st_size for part in file.glob("*.bin")]) if file.is_dir() else file.stat().st_size

@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
+from typing import Any
+
+from msgspec.structs import replace
 
 from antiphon.cli.doctor.engines import EMBEDDED
 from antiphon.cli.doctor.findings import Finding, ok, shorten, warning
@@ -18,8 +21,7 @@ from antiphon.engines.embedded.embedding import pooling_type
 from antiphon.engines.embedded.known_models import EMBEDDING_MODEL
 from antiphon.engines.embedded.model_files import is_fetched, parse_sources
 from antiphon.engines.factory import build_member_specs
-from antiphon.engines.gguf import read_header
-from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
+from antiphon.engines.openvino.model import read_model_header
 from antiphon.errors import AntiphonError, StartupError
 
 _OPEN_SECONDS, _MEASURE_SECONDS = 8.0, 6.0  # together less than a check may take
@@ -57,25 +59,18 @@ def _build_engines(config: Config) -> Iterator[Engine]:
         if spec.kind not in EMBEDDED:
             yield member.build()
         elif models := [*_find_embedding_files(spec, config)]:
-            settings = config.embedded
-            yield LlamaCpp(
-                LlamaCppSettings(
-                    model=tuple(models),
-                    cache_dir=config.inference.cache_dir,
-                    threads=settings.threads,
-                    gpu_layers=settings.gpu_layers,
-                )
-            )
+            engine: Any = type(member.build())
+            yield engine(replace(member.settings, model=tuple(models)))
 
 
 def _find_embedding_files(spec: EngineSpec, config: Config) -> Iterator[str]:
-    """Yield the embedding models whose files exist, as the setting --model names them."""
+    """Yield the models that embed or rank and whose files exist, as the setting --model names them."""
     for source in parse_sources(spec.models):
         with suppress(StartupError):  # the check of the models reports it
             if source.file == EMBEDDING_MODEL:
                 if is_fetched(EMBEDDING_MODEL, config.inference.cache_dir):
                     yield f"{source.id}={EMBEDDING_MODEL.id}"
-            elif isinstance(source.file, Path) and pooling_type(read_header(source.file)) is not None:
+            elif isinstance(source.file, Path) and pooling_type(read_model_header(source.file)) is not None:
                 yield f"{source.id}={source.file}"
 
 

@@ -20,13 +20,16 @@ from msgspec.structs import replace
 from antiphon.config.base_folders import cache_home
 from antiphon.core.prompt import Chunk, GenerationRequest, ParserChoice, Prompt
 from antiphon.engines.base import (
+    JSON_MEDIA_TYPE,
     Capabilities,
     EmbeddingInputs,
     EmbeddingResult,
     Engine,
     EngineStatus,
     Model,
+    PassthroughReply,
     ProgressCallback,
+    Task,
 )
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.embedded import wire
@@ -58,6 +61,7 @@ class ChildEngineSettings(Struct, frozen=True, kw_only=True):
     max_loaded_models: int = 2
     load_timeout: float = 300.0
     idle_timeout: float = 120.0
+    llamacpp_embeddings: bool = False  # llama.cpp embeds even where OpenVINO is installed
     reads: ParserChoice = ParserChoice()
 
 
@@ -190,6 +194,12 @@ class ChildEngine(Engine):
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
         async with self._use_model(model) as local_model:
             return await local_model.detokenize(tokens)
+
+    async def pass_through(
+        self, model: str, task: Task, body: bytes, media_type: str = JSON_MEDIA_TYPE
+    ) -> PassthroughReply:
+        async with self._use_model(model) as local_model:
+            return await local_model.pass_through(task, body)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
         ended = False

@@ -19,10 +19,9 @@ from antiphon.engines.base import Capabilities, EmbeddingInputs, EmbeddingResult
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.embedded import wire
 from antiphon.engines.embedded.model import LocalModel
-from antiphon.engines.gguf import GgufHeader
+from antiphon.engines.gguf import MEAN, NO_POOLING, GgufHeader
 from antiphon.errors import ContextTooLong, EngineFailed, InvalidValue, UnsupportedParameter
 
-NO_POOLING, MEAN, RANK = 0, 1, 4
 ENCODERS = frozenset({
     "bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert", "nomic-bert",
     "nomic-bert-moe",
@@ -80,7 +79,7 @@ class EmbeddingModel(LocalModel):
         tokens = await super().tokenize(prompt, special=False)
         if not special or isinstance(prompt, TokenPrompt):
             return tokens
-        before, after = await self._get_added_tokens()
+        before, after = await self.get_added_tokens()
         return [*before, *tokens, *after]
 
     async def embed(self, inputs: EmbeddingInputs, dimensions: int | None, truncate: int | None) -> EmbeddingResult:
@@ -92,14 +91,14 @@ class EmbeddingModel(LocalModel):
         rows = [await self._tokenize_input(number, value, truncate) for number, value in enumerate(inputs)]
         vectors: list[list[float]] = []
         async with self._slots:
-            for batch in _split_batches(rows, limit):
-                vectors += [_shorten_vector(vector, size) for vector in await self._compute_vectors(batch)]
+            for batch in split_batches(rows, limit):
+                vectors += [_shorten_vector(vector, size) for vector in await self.compute_vectors(batch)]
         return EmbeddingResult(vectors=vectors, tokens=sum(map(len, rows)))
 
     async def _tokenize_input(self, number: int, value: str | Sequence[int], truncate: int | None) -> Sequence[int]:
         limit = truncate or self._launch.context
         if isinstance(value, str):
-            before, after = await self._get_added_tokens()
+            before, after = await self.get_added_tokens()
             tokens = await self._tokenize_text(number, value, truncate)
             if truncate is not None:
                 tokens = tokens[: max(limit - len(before) - len(after), 0)]
@@ -119,8 +118,8 @@ class EmbeddingModel(LocalModel):
             text = text[:max_chars]
         return await super().tokenize(TextPrompt((Segment(text, control=False),)), special=False)
 
-    async def _compute_vectors(self, batch: Sequence[Sequence[int]]) -> list[list[float]]:
-        body = wire.encode({"input": batch, "encoding_format": "base64"})
+    async def compute_vectors(self, batch: Sequence[Sequence[int]], **fields: object) -> list[list[float]]:
+        body = wire.encode({"input": batch, "encoding_format": "base64", **fields})
         try:
             reply = await self.call_child(
                 lambda running: running.client.post("/v1/embeddings", body, _EMBEDDINGS_DECODER)
@@ -138,7 +137,7 @@ class EmbeddingModel(LocalModel):
             return 0
         return sum([len(segment.text) for segment in prompt.segments]) // MAX_CHARS_PER_TOKEN
 
-    async def _get_added_tokens(self) -> tuple[list[int], list[int]]:
+    async def get_added_tokens(self) -> tuple[list[int], list[int]]:
         """Return the tokens to add before and after every text, found by tokenizing the empty text."""
         if self._added_tokens is None:
             tokens = await self.tokenize_content("", add_special=True)
@@ -161,7 +160,7 @@ class EmbeddingModel(LocalModel):
         return requested
 
 
-def _split_batches(rows: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[Sequence[int]]]:
+def split_batches(rows: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[Sequence[int]]]:
     """Split the rows, in order, into batches of at most `max_tokens` tokens and `MAX_BATCH_INPUTS` rows."""
     batch: list[Sequence[int]] = []
     room = max_tokens

@@ -26,7 +26,7 @@ from antiphon.core.prompt import (
     TextPrompt,
     TokenPrompt,
 )
-from antiphon.engines.base import Capabilities, EmbeddingInputs, EmbeddingResult
+from antiphon.engines.base import Capabilities, EmbeddingInputs, EmbeddingResult, PassthroughReply, Task
 from antiphon.engines.client import EventStream
 from antiphon.engines.connection import ConnectionLost
 from antiphon.engines.embedded import wire
@@ -197,6 +197,9 @@ class LocalModel:
 
     async def embed(self, inputs: EmbeddingInputs, dimensions: int | None, truncate: int | None) -> EmbeddingResult:
         raise UnsupportedParameter(f"The model {self.id} generates text; it does not create embeddings.", param="model")
+
+    async def pass_through(self, task: Task, body: bytes) -> PassthroughReply:
+        raise UnsupportedParameter(f"The model {self.id} does not support the task {task}.", param="model")
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
         self.check_token_ids(tokens, "tokens")

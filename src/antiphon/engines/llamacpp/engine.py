@@ -3,26 +3,32 @@
 During decode a closed connection frees its slot after the current token, during prefill after at most two batches.
 """
 
+import logging
+import platform
+from importlib.util import find_spec
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from antiphon.core.prompt import IMAGE_MARKER
-from antiphon.engines.embedded import embedding
 from antiphon.engines.embedded.base import (
     DEFAULT_CONTEXT,
     DEFAULT_EMBEDDING_CONTEXT,
     ChildEngine,
     ChildEngineSettings,
 )
-from antiphon.engines.embedded.embedding import EmbeddingModel
+from antiphon.engines.embedded.embedding import EmbeddingModel, pooling_type
 from antiphon.engines.embedded.model import LocalModel
 from antiphon.engines.embedded.model_files import ModelSource, find_projector
-from antiphon.engines.gguf import GgufHeader, read_header
+from antiphon.engines.gguf import RANK, GgufHeader, read_header
 from antiphon.engines.llamacpp.child import LlamaCppLaunch
 from antiphon.engines.llamacpp.model import LlamaCppModel
+from antiphon.engines.openvino.launch import PACKAGE, OpenVinoLaunch, can_encode
 from antiphon.errors import StartupError
 
+log = logging.getLogger(__name__)
+
+X86 = ("x86_64", "AMD64")
 SPARE_CONNECTIONS = 8  # threads of llama.cpp's HTTP server in addition to those that generate
 
 
@@ -40,14 +46,18 @@ class LlamaCpp(ChildEngine):
 
     def create_model(self, source: ModelSource, path: Path) -> LocalModel:
         header = read_header(path)
-        pooling = embedding.pooling_type(header)
-        if pooling == embedding.RANK:
+        pooling = pooling_type(header)
+        if pooling == RANK:
             raise StartupError(f"{path} is a model that ranks texts, which this engine does not serve.")
-        model_class = LlamaCppModel if pooling is None else EmbeddingModel
         launch = self._build_launch_spec(path, header, pooling)
-        if pooling is None and (projector := find_projector(source, self.settings.cache_dir)):
-            launch = replace(launch, projector=_check_projector(projector, source), image_marker=IMAGE_MARKER)
-        return model_class(source.id, header, launch, self.settings.load_timeout, self.settings.idle_timeout)
+        timeouts = self.settings.load_timeout, self.settings.idle_timeout
+        if pooling is None:
+            if projector := find_projector(source, self.settings.cache_dir):
+                launch = replace(launch, projector=_check_projector(projector, source), image_marker=IMAGE_MARKER)
+            return LlamaCppModel(source.id, header, launch, *timeouts)
+        uses_openvino = self._prefers_openvino() and can_encode(header)
+        log.info("%s embeds with %s", source.id, "OpenVINO" if uses_openvino else "llama.cpp")
+        return EmbeddingModel(source.id, header, _to_openvino(launch) if uses_openvino else launch, *timeouts)
 
     def _build_launch_spec(self, path: Path, header: GgufHeader, pooling: int | None) -> LlamaCppLaunch:
         settings = self.settings
@@ -63,6 +73,11 @@ class LlamaCpp(ChildEngine):
             pooling=pooling,
         )
 
+    def _prefers_openvino(self) -> bool:
+        """Return whether OpenVINO embeds where it can: x86 CPUs then do more than twice as much in the same time."""
+        is_excluded = self.settings.llamacpp_embeddings or self.settings.gpu_layers or platform.machine() not in X86
+        return not is_excluded and find_spec(PACKAGE) is not None
+
 
 def _check_projector(path: Path, source: ModelSource) -> str:
     """Return the path of a projector for images; empty if that of a repository is for audio."""
@@ -71,3 +86,13 @@ def _check_projector(path: Path, source: ModelSource) -> str:
     if source.projector is not None:
         raise StartupError(f"{path} is not the projector of a model for images: give its mmproj file, as FILE+MMPROJ.")
     return ""
+
+
+def _to_openvino(launch: LlamaCppLaunch) -> OpenVinoLaunch:
+    return OpenVinoLaunch(
+        model=launch.model,
+        context=launch.context,
+        slots=launch.slots,
+        threads=launch.threads,
+        pooling=launch.pooling,
+    )

@@ -1,8 +1,7 @@
-"""Program of the child process: OpenVINO's pipeline behind a server with the wire format of llama.cpp, on a Unix
-socket.
+"""Program of the child process: OpenVINO behind a server with the wire format of llama.cpp, on a Unix socket.
 
-The pipeline holds the GIL while it computes a step, so it runs in the thread of the server, between two rounds of the
-event loop. A client that closes its connection cancels its generation before the next step.
+The pipeline of a model that generates holds the GIL while it computes a step, so it runs in the thread of the server,
+between two rounds of the event loop. A client that closes its connection cancels its generation before the next step.
 """
 
 import asyncio
@@ -11,9 +10,10 @@ import socket
 import sys
 import warnings
 
-from antiphon.engines.embedded.child import read_launch, set_signals, take_stdout, write_report
+from antiphon.engines.embedded.child import EMBEDDING_NICENESS, read_launch, set_signals, take_stdout, write_report
 from antiphon.engines.openvino.launch import OpenVinoLaunch
 from antiphon.engines.openvino.server import ChildApp, ModelServer, shorten_error
+from antiphon.errors import StartupError
 from antiphon.http_server.server import HttpServer
 from antiphon.http_server.settings import ConnectionLimits, HttpServerSettings
 
@@ -25,16 +25,25 @@ def main() -> None:
     output = take_stdout()
     warnings.simplefilter("ignore")  # deprecations of OpenVINO are not for the log of the server
     try:
-        from antiphon.engines.openvino.loader import load_model  # imports OpenVINO
-
-        model = load_model(launch)
+        model = _load_model(launch)
         listener = _listen(launch.socket)
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
+    except (ImportError, OSError, RuntimeError, StartupError, ValueError) as error:
         write_report(output, shorten_error(error))
         sys.exit(1)
     set_signals()
     write_report(output, "")
     asyncio.run(_serve(model, listener))
+
+
+def _load_model(launch: OpenVinoLaunch) -> ModelServer:
+    if launch.pooling is None:
+        from antiphon.engines.openvino.loader import load_model  # imports OpenVINO
+
+        return load_model(launch)
+    from antiphon.engines.openvino.encoder import EncoderModel
+
+    os.nice(EMBEDDING_NICENESS)
+    return EncoderModel(launch)
 
 
 def _listen(path: str) -> socket.socket:

@@ -4,17 +4,22 @@ import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
-from antiphon.engines.embedded.base import DEFAULT_CONTEXT, ChildEngine, ChildEngineSettings
-from antiphon.engines.embedded.embedding import pooling_type
+from antiphon.engines.embedded.base import (
+    DEFAULT_CONTEXT,
+    DEFAULT_EMBEDDING_CONTEXT,
+    ChildEngine,
+    ChildEngineSettings,
+)
+from antiphon.engines.embedded.embedding import EmbeddingModel, pooling_type
 from antiphon.engines.embedded.model import LocalModel
 from antiphon.engines.embedded.model_files import ModelSource
-from antiphon.engines.gguf import GgufHeader, read_header
+from antiphon.engines.gguf import RANK, GgufHeader
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.openvino.launch import OpenVinoLaunch
-from antiphon.engines.openvino.model import OpenVinoModel, check_folder, read_folder_header
+from antiphon.engines.openvino.launch import PACKAGE, OpenVinoLaunch
+from antiphon.engines.openvino.model import OpenVinoModel, check_folder, read_model_header
+from antiphon.engines.openvino.ranking import RankingModel
 from antiphon.errors import StartupError
 
-PACKAGE = "openvino_genai"
 MISSING = "The openvino engine needs the package openvino-genai: pip install 'antiphon[openvino]'."
 DEFAULT_SLOTS = 32
 DEFAULT_CACHE_TOKENS = 32_768
@@ -43,7 +48,7 @@ class OpenVino(ChildEngine):
         if settings.draft_model is not None:
             check_folder(settings.draft_model)
         common = {name: getattr(settings, name) for name in ChildEngineSettings.__struct_fields__}
-        self._llamacpp = LlamaCpp(LlamaCppSettings(**common))  # for embedding models
+        self._llamacpp = LlamaCpp(LlamaCppSettings(**common))  # for GGUF files of embedding models
 
     async def open(self) -> None:
         if find_spec(PACKAGE) is None:
@@ -53,9 +58,9 @@ class OpenVino(ChildEngine):
     def create_model(self, source: ModelSource, path: Path) -> LocalModel:
         if source.projector is not None:
             raise StartupError("The openvino engine takes no projector for images: use --engine llamacpp.")
-        header = read_folder_header(path) if path.is_dir() else read_header(path)
-        if not path.is_dir() and pooling_type(header) is not None:
-            return self._llamacpp.create_model(source, path)
+        header = read_model_header(path)
+        if (pooling := pooling_type(header)) is not None:
+            return self._create_encoder(source, path, header, pooling)
         if not path.is_dir() and header.architecture not in GGUF_ARCHITECTURES:
             raise StartupError(
                 f"{path} has the architecture {header.architecture}, which OpenVINO does not read from GGUF files. "
@@ -63,6 +68,21 @@ class OpenVino(ChildEngine):
             )
         launch = self._build_launch(path, header)
         return OpenVinoModel(source.id, header, launch, self.settings.load_timeout, self.settings.idle_timeout)
+
+    def _create_encoder(self, source: ModelSource, path: Path, header: GgufHeader, pooling: int) -> LocalModel:
+        """Create a model that embeds or ranks; the engine of GGUF files chooses what computes them."""
+        if not path.is_dir():
+            return self._llamacpp.create_model(source, path)
+        settings = self.settings
+        launch = OpenVinoLaunch(
+            model=str(path.absolute()),
+            context=self.limit_context(header.context, DEFAULT_EMBEDDING_CONTEXT),
+            slots=settings.slots,
+            threads=self.count_threads(),
+            pooling=pooling,
+        )
+        kind = RankingModel if pooling == RANK else EmbeddingModel
+        return kind(source.id, header, launch, settings.load_timeout, settings.idle_timeout)
 
     def _build_launch(self, path: Path, header: GgufHeader) -> OpenVinoLaunch:
         settings = self.settings

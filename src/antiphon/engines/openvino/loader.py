@@ -18,7 +18,7 @@ from openvino import opset13 as ops
 
 from antiphon.engines.openvino.generation import BLOCK_TOKENS, CompletionBody, GenerationLoop, RunningCompletion
 from antiphon.engines.openvino.launch import OpenVinoLaunch
-from antiphon.engines.openvino.server import STREAM_HEADERS, RequestError, TokenizeBody, shorten_error
+from antiphon.engines.openvino.server import STREAM_HEADERS, RequestError, shorten_error
 from antiphon.engines.openvino.token_text import TokenTable
 from antiphon.http_server.http_exchange import HttpExchange
 
@@ -64,19 +64,15 @@ class GeneratingModel:
             self._tokenizer.get_vocab(),
             launch.vocabulary_size,
             launch.control_tokens,
-            self._encode,
+            self.encode,
             lambda tokens: self._tokenizer.decode(list(tokens), skip_special_tokens=False),
         )
         self._checker = ConstraintChecker(self._tokenizer, launch.vocabulary_size)
         self._body = Decoder(CompletionBody)
 
-    def tokenize(self, body: TokenizeBody) -> list[int]:
-        if isinstance(body.content, str):
-            return self._encode(body.content, add_special=body.add_special)
-        tokens: list[int] = []
-        for piece in body.content:
-            tokens += [piece] if isinstance(piece, int) else self._encode(piece)
-        return tokens
+    def encode(self, text: str, add_special: bool = False) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special).input_ids.data[0].tolist()
+        return ids
 
     def detokenize(self, tokens: list[int]) -> str:
         decoder = self._table.make_decoder(tokens)
@@ -108,10 +104,6 @@ class GeneratingModel:
         await completion.ended.wait()
         exchange.on_disconnect(None)
         await exchange.send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
-
-    def _encode(self, text: str, add_special: bool = False) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special).input_ids.data[0].tolist()
-        return ids
 
 
 class ConstraintChecker:

@@ -8,7 +8,7 @@ import msgspec
 
 from antiphon.core.prompt import GenerationRequest, Json
 from antiphon.engines.embedded.model import LocalModel
-from antiphon.engines.gguf import GgufHeader
+from antiphon.engines.gguf import CLS, LAST, MEAN, RANK, GgufHeader, read_header
 from antiphon.engines.openvino import wire
 from antiphon.engines.openvino.launch import OpenVinoLaunch
 from antiphon.errors import ContextTooLong, StartupError
@@ -57,12 +57,18 @@ def check_folder(folder: Path) -> None:
         raise StartupError(f"{folder} is not a model in OpenVINO's format: it has no {MODEL_FILE}.")
 
 
+def read_model_header(path: Path) -> GgufHeader:
+    """Read the header of a GGUF file or of a folder."""
+    return read_folder_header(path) if path.is_dir() else read_header(path)
+
+
 def read_folder_header(folder: Path) -> GgufHeader:
     """Read what a GGUF header has from the JSON files that converters write beside the model."""
     check_folder(folder)
     config = _read_json(folder / "config.json")
     if not isinstance(config.get("vocab_size"), int):
-        raise StartupError(f"{folder} is not a model that generates: its config.json has no vocab_size.")
+        raise StartupError(f"{folder} is not a language model: its config.json has no vocab_size.")
+    pooling = _find_pooling(folder, config)
     tokenizer = _read_json(folder / "tokenizer_config.json")
     template = folder / "chat_template.jinja"
     special = _list_special_tokens(folder, tokenizer)
@@ -70,7 +76,7 @@ def read_folder_header(folder: Path) -> GgufHeader:
     return GgufHeader(
         architecture=str(config.get("model_type", "")),
         name=folder.name,
-        context=config.get("max_position_embeddings"),
+        context=_find_context(config, tokenizer, pooling),
         template=template.read_text("utf-8") if template.is_file() else tokenizer.get("chat_template"),
         bos=bos,
         bos_id=special.get(bos),
@@ -80,7 +86,28 @@ def read_folder_header(folder: Path) -> GgufHeader:
         vocabulary_size=config["vocab_size"],
         max_token_bytes=MAX_TOKEN_BYTES,
         embedding_size=config.get("hidden_size"),
+        pooling=pooling,
     )
+
+
+def _find_context(config: Json, tokenizer: Json, pooling: int | None) -> int | None:
+    """Return the context. The positions of some encoders begin at 2, so their tokenizers have the lower limit."""
+    limits = [config.get("max_position_embeddings"), tokenizer.get("model_max_length") if pooling is not None else None]
+    return min([limit for limit in limits if isinstance(limit, int)], default=None)
+
+
+def _find_pooling(folder: Path, config: Json) -> int | None:
+    """Return the pooling type of a model that embeds, which sentence-transformers writes beside it, or that ranks."""
+    [architecture] = [*config.get("architectures", ()), ""][:1]
+    if architecture.endswith("ForSequenceClassification"):
+        return RANK
+    modes = _read_json(folder / "1_Pooling" / "config.json")
+    if modes.get("pooling_mode_cls_token"):
+        return CLS
+    if modes.get("pooling_mode_lasttoken"):
+        return LAST
+    is_encoder = architecture.endswith(("Model", "ForMaskedLM")) and "LMHead" not in architecture
+    return MEAN if modes or is_encoder else None
 
 
 def _list_special_tokens(folder: Path, tokenizer: Json) -> dict[str, int]:

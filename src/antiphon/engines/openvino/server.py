@@ -29,7 +29,7 @@ class RequestError(Exception):
 class ModelServer(Protocol):
     """The endpoints of a loaded model, by path: each returns a reply to a body, or writes events to the exchange."""
 
-    def tokenize(self, body: TokenizeBody) -> list[int]: ...
+    def encode(self, text: str, add_special: bool = False) -> list[int]: ...
 
     def detokenize(self, tokens: list[int]) -> str: ...
 
@@ -67,11 +67,19 @@ class ChildApp:
     async def _answer(self, path: str, body: bytes, exchange: HttpExchange) -> Any:
         match path:
             case "/tokenize":
-                return LlamaCppEvent(tokens=self._model.tokenize(self._tokenize.decode(body)))
+                return LlamaCppEvent(tokens=self._encode(self._tokenize.decode(body)))
             case "/detokenize":
                 return LlamaCppEvent(content=self._model.detokenize(self._detokenize.decode(body).tokens))
             case _:
                 return await self._model.answer(path, body, exchange)
+
+    def _encode(self, body: TokenizeBody) -> list[int]:
+        if isinstance(body.content, str):
+            return self._model.encode(body.content, body.add_special)
+        tokens: list[int] = []
+        for piece in body.content:
+            tokens += [piece] if isinstance(piece, int) else self._model.encode(piece)
+        return tokens
 
 
 def shorten_error(error: Exception) -> str:
