@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 import click
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # the stubs are a separate package
 from msgspec import Struct
 
 from antiphon import errors

@@ -6,7 +6,7 @@ classes that the server uses.
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from functools import cache, partial
 from pathlib import Path
 from string import Template
@@ -153,7 +153,7 @@ def load_reference() -> Reference:
     async def receive() -> Json:
         return {"type": "http.request"}
 
-    async def send(message: Json) -> None:
+    async def send(message: MutableMapping[str, Any]) -> None:
         body.extend(message.get("body", b""))
 
     asyncio.run(app(scope, receive, send))
