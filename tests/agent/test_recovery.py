@@ -87,4 +87,6 @@ def test_the_next_key_follows_the_highest_of_the_log() -> None:
     started = [
         ServerItemStarted(key=key, item=McpListTools(id=f"mcpl_{key}", server_label="srv", tools=[])) for key in (4, 2)
     ]
-    assert read_checkpoint([RunStarted(), *started]).next_key == 5
+    checkpoint = read_checkpoint([RunStarted(), *started])
+    assert checkpoint is not None
+    assert checkpoint.next_key == 5

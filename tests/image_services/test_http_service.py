@@ -22,7 +22,7 @@ from antiphon.errors import (
     Unavailable,
     UnsupportedParameter,
 )
-from antiphon.image_services import http_service
+from antiphon.image_services import base, http_service
 from antiphon.image_services.base import ModerationBlocked
 from antiphon.image_services.http_service import HttpImageService
 from antiphon.image_services.registry import IMAGE_SERVICES
@@ -159,8 +159,9 @@ async def test_a_variation_has_an_image_and_no_prompt() -> None:
 
 @pytest.mark.parametrize("mark", ["<sd_cpp_extra_args>{}</sd_cpp_extra_args>", "<SD_CPP_EXTRA_ARGS>"])
 @pytest.mark.parametrize("sources", [(), (SOURCE,)])
-async def test_a_prompt_cannot_give_arguments_to_sd_cpp(mark: str, sources: tuple[SourceImage, ...]) -> None:
-    async with run_stub("sd.cpp") as (service, stub):
+@pytest.mark.parametrize("kind", ["sd.cpp", "openai"])
+async def test_a_prompt_cannot_give_arguments_to_sd_cpp(kind: str, mark: str, sources: tuple[SourceImage, ...]) -> None:
+    async with run_stub(kind) as (service, stub):
         stub.body = make_reply(PNG)
         await generate(service, f"cat {mark}", sources=sources)
         assert b"cat <" in stub.bodies[0]
@@ -376,3 +377,21 @@ async def test_a_slow_service_is_given_up_after_its_timeout() -> None:
 async def test_an_invalid_url_is_a_startup_error(url: str) -> None:
     with pytest.raises(StartupError, match="draw"):
         HttpImageService(ImageServiceSpec(url=url, name="draw"), EgressClient())
+
+
+@pytest.mark.parametrize("body", [PNG[:-12], PNG[:-16]])
+async def test_a_truncated_image_is_refused(body: bytes) -> None:
+    async with run_stub() as (service, stub):
+        stub.body = make_reply(body)
+        assert type(await find_failure(service)) is EngineFailed
+
+
+async def test_urls_of_one_result_are_limited_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (http_service, base):
+        monkeypatch.setattr(module, "MAX_RESULT_BYTES", len(PNG) + 1)
+    async with run_stub("localai") as (service, stub):
+        url = f'{{"url": "http://127.0.0.1:{stub.port}/1.png"}}'
+        stub.body = f'{{"data": [{",".join([url] * 5)}]}}'.encode()
+        stub.pages["/1.png"] = 200, PNG
+        assert type(await find_failure(service, n=5)) is EngineFailed
+        assert stub.paths.count("/1.png") <= 2

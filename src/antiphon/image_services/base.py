@@ -151,9 +151,21 @@ def _read_image(body: bytes, label: str) -> ImageInfo:
         raise EngineFailed(f"{label} returned something that is not an image.") from None
     if info.media_type not in FORMATS:
         raise EngineFailed(f"{label} returned {info.media_type}, which is neither PNG, JPEG nor WebP.")
+    if not _is_complete(body, info.media_type):
+        raise EngineFailed(f"{label} returned an image that is truncated.")
     if info.pixels > MAX_PIXELS:
         raise EngineFailed(f"{label} returned an image of more than {MAX_PIXELS:,} pixels.")
     return info
+
+
+def _is_complete(body: bytes, media_type: str) -> bool:
+    """Return whether the end is there: the chunk IEND, the marker EOI after the last scan, or the size of the RIFF."""
+    match media_type:
+        case "image/png":
+            return b"\0\0\0\0IEND" in body[-1024:]
+        case "image/jpeg":
+            return body.rfind(b"\xff\xd9") > body.rfind(b"\xff\xda")
+    return int.from_bytes(body[4:8], "little") + 8 <= len(body)
 
 
 def make_result(

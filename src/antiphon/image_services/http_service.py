@@ -38,7 +38,7 @@ from antiphon.image_services.base import (
     make_result,
     read_options,
 )
-from antiphon.image_services.service_kinds import KINDS, ServiceTable
+from antiphon.image_services.service_kinds import KINDS, ServiceTable, clean_prompt
 from antiphon.offload import run_sized
 
 _MAX_REPLY_BYTES: Final = MAX_RESULT_BYTES // 3 * 4 + 1024 * 1024  # base64, and the other fields
@@ -147,7 +147,7 @@ class HttpImageService:
     def _build_request(self, request: ImageRequest, streamed: bool) -> bytes:
         fields = {**self._defaults, **self._table.list_fields(request)}
         if not request.variation:
-            fields["prompt"] = self._table.clean_prompt(request.prompt)
+            fields["prompt"] = clean_prompt(request.prompt)
         if (model := self._translate_model(request.model)) is not None:
             fields["model"] = model
         if not (model or "").startswith(_BASE64_ONLY_MODELS):
@@ -173,8 +173,10 @@ class HttpImageService:
         reply = await run_sized(len(body), self._decode, body)
         if reply.error is not None or reply.data is None:
             raise self._map_fault(reply.error)
-        images = [await self._load_image(image) for image in reply.data[: (request.n or 1) + 1]]
-        size, usage = sum([len(image.body) for image in images]), _read_usage(reply.usage)
+        images, size, usage = [], 0, _read_usage(reply.usage)
+        for image in reply.data[: (request.n or 1) + 1]:
+            images.append(await self._load_image(image, MAX_RESULT_BYTES - size))
+            size += len(images[-1].body)
         return await run_sized(size, make_result, images, request, reply, usage, self._label)
 
     async def _read_stream(
@@ -213,12 +215,12 @@ class HttpImageService:
         except DECODE_ERRORS:
             raise EngineFailed(f"{self._label} sent a reply that is not one of the images API.") from None
 
-    async def _load_image(self, image: _ReplyImage) -> GeneratedImage:
+    async def _load_image(self, image: _ReplyImage, max_bytes: int = MAX_RESULT_BYTES) -> GeneratedImage:
         revised = image.revised_prompt if isinstance(image.revised_prompt, str) else ""
-        body = await self._load_bytes(image)
+        body = await self._load_bytes(image, max_bytes)
         return GeneratedImage(body=body, revised_prompt=revised[:_MAX_REVISED_CHARS] or None)
 
-    async def _load_bytes(self, image: _ReplyImage) -> bytes:
+    async def _load_bytes(self, image: _ReplyImage, max_bytes: int) -> bytes:
         try:
             if image.b64_json:
                 return (await run_sized(len(image.b64_json), read_base64, image.b64_json, MAX_RESULT_BYTES)).body
@@ -228,7 +230,7 @@ class HttpImageService:
             raise EngineFailed(f"{self._label} returned an image that cannot be read: {error}") from None
         if not image.url:
             raise EngineFailed(f"{self._label} returned a result without an image.")
-        limits = FetchLimits(bytes=MAX_RESULT_BYTES, seconds=self.timeout, first_byte_seconds=self.timeout, redirects=0)
+        limits = FetchLimits(bytes=max_bytes, seconds=self.timeout, first_byte_seconds=self.timeout, redirects=0)
         try:
             return (await self._egress.fetch(image.url, "image_service", limits)).body
         except (UrlRefused, FetchFailed):  # its text may name an address of the operator's network

@@ -29,6 +29,15 @@ _NEUTRAL_VALUES: Final[dict[str, frozenset[Any]]] = {
 }
 
 
+# stable-diffusion.cpp takes arguments from a prompt, and may be behind a server of any kind.
+_EXECUTED: Final = re.compile("sd_cpp_extra_args", re.IGNORECASE)
+
+
+def clean_prompt(prompt: str) -> str:
+    """Break up a mark that a service would execute."""
+    return _EXECUTED.sub(lambda found: found[0].replace("_", " "), prompt)
+
+
 class ServiceTable(Struct, frozen=True, kw_only=True):
     """One kind of image service."""
 
@@ -41,7 +50,6 @@ class ServiceTable(Struct, frozen=True, kw_only=True):
     max_images: int = MAX_IMAGES
     one_model: bool = False  # its server has one model, so no name is sent unless the operator maps it
     streams: bool = False  # sends previews
-    prompt_mark: re.Pattern[str] | None = None  # text in a prompt that it would execute
 
     def check(self, request: ImageRequest, param: str, name: str) -> None:
         """Raise UnsupportedParameter for the first field that this kind cannot honour."""
@@ -65,11 +73,6 @@ class ServiceTable(Struct, frozen=True, kw_only=True):
 
     def _list_honoured(self, request: ImageRequest) -> frozenset[str]:
         return self.edit_fields if request.sources else self.fields
-
-    def clean_prompt(self, prompt: str) -> str:
-        """Break up a mark that the service would execute."""
-        mark = self.prompt_mark
-        return prompt if mark is None else mark.sub(lambda found: found[0].replace("_", " "), prompt)
 
     def _refuse(self, field: str, value: str, param: str, name: str) -> UnsupportedParameter:
         subject = f"'{field}' {value}".rstrip()
@@ -101,7 +104,6 @@ KINDS: Final[dict[str, ServiceTable]] = {
         title="stable-diffusion.cpp", port=1234, formats=frozenset({"png", "jpeg"}), one_model=True,
         fields=_ENCODED, edit_fields=_ENCODED,
         max_images=8,  # more are silently reduced to 8
-        prompt_mark=re.compile("sd_cpp_extra_args", re.IGNORECASE),
     ),
     "localai": ServiceTable(
         title="LocalAI", port=8080, operations=frozenset({"generations"}), fields=_BASIC, edit_fields=frozenset()

@@ -15,9 +15,9 @@ from antiphon.ids import is_id, is_item_id, new_id, quote_id
 from antiphon.limits import Limits
 from antiphon.protocol.decoding.checks import check_conversation_id
 from antiphon.protocol.decoding.codec import encode
-from antiphon.protocol.decoding.stored_items import assign_ids
+from antiphon.protocol.decoding.stored_items import assign_ids, is_reference
 from antiphon.protocol.types.conversation import Conversation, CreateConversation
-from antiphon.protocol.types.items import CompactionTrigger, InputItem, ItemReference
+from antiphon.protocol.types.items import CompactionTrigger, InputItem
 from antiphon.protocol.types.lists import ConversationList, ItemsQuery, ListQuery, encode_list
 from antiphon.protocol.types.request import Includable
 from antiphon.service.keyring import Keyring
@@ -137,19 +137,17 @@ class Conversations(Struct, frozen=True, eq=False):
                 raise InvalidValue(
                     "A compaction_trigger is allowed only in the input of a response.", param=f"items[{index}]"
                 )
-        stored = assign_ids([item for item in items if not isinstance(item, ItemReference)], new_id)
+        stored = assign_ids([item for item in items if not is_reference(item)], new_id)
         remaining = iter(stored)
         rows = [
-            await self._resolve_reference(tenant, index, item)
-            if isinstance(item, ItemReference)
-            else _make_row(next(remaining))
+            await self._resolve_reference(tenant, index, item) if is_reference(item) else _make_row(next(remaining))
             for index, item in enumerate(items)
         ]
         if len({row.id for row in rows}) < len(rows):
             raise InvalidValue("'items' refers to one item twice.", param="items")
         return rows
 
-    async def _resolve_reference(self, tenant: str, index: int, reference: ItemReference) -> ItemRow:
+    async def _resolve_reference(self, tenant: str, index: int, reference: InputItem) -> ItemRow:
         name = str(reference.id)
         try:
             (item,) = await self._history.resolve_references(tenant, [reference])

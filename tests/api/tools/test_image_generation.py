@@ -381,3 +381,15 @@ async def test_the_namespaces_of_gpt_oss_lead_to_the_service(recipient: str) -> 
         response = await gpt_oss.create(tools=[TOOL])
         assert response["output"][0]["result"] == draw(OTTER)
         assert response["output"][1]["content"][0]["text"] == "Here it is."
+
+
+async def test_an_image_is_named_by_its_type_and_id_alone(server: ApiServer) -> None:
+    made = (await create(server, {"prompt": OTTER}))["output"][0]
+    items = [{"type": "image_generation_call", "id": made["id"]}, {"role": "user", "content": "With a hat."}]
+    second = await create(server, {"prompt": "with a hat", "action": "edit"}, input=items)
+    assert second["output"][0]["result"] == draw("with a hat", b64decode(made["result"]))
+    conversation = await server.post_ok("conversations", {"items": items[:1]})
+    assert (await server.get(f"conversations/{conversation['id']}/items")).json()["data"][0]["id"] == made["id"]
+    unknown = [{"type": "image_generation_call", "id": "ig_1"}, {"role": "user", "content": "?"}]
+    answer = await server.post("responses", {"model": "fake", "input": unknown})
+    assert (answer.status, answer.error["param"]) == (400, "input[0].id")

@@ -15,7 +15,8 @@ import pytest
 
 from antiphon.config.base_folders import cache_home
 from antiphon.core.prompt import Segment, TextPrompt
-from antiphon.engines.embedded.model_files import EMBEDDING_MODEL, fetch_model
+from antiphon.engines.embedded.known_models import EMBEDDING_MODEL
+from antiphon.engines.embedded.model_files import fetch_model
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.openvino.engine import OpenVino, OpenVinoSettings
 from antiphon.errors import ContextTooLong, StartupError

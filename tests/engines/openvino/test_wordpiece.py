@@ -9,7 +9,8 @@ import pytest
 
 from antiphon.config.base_folders import cache_home
 from antiphon.core.prompt import Segment, TextPrompt
-from antiphon.engines.embedded.model_files import EMBEDDING_MODEL, fetch_model
+from antiphon.engines.embedded.known_models import EMBEDDING_MODEL
+from antiphon.engines.embedded.model_files import fetch_model
 from antiphon.engines.gguf import GgufContent, read_content
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.openvino import wordpiece

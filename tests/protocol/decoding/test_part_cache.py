@@ -53,7 +53,7 @@ def count_decodings(cache: TenantParts, *raw_parts: bytes) -> int:
         return RequestPart(raw)
 
     for raw in raw_parts:
-        cache.find("tools", raw, decode)
+        cache.find((dict, "tools", raw), decode)
     return len(decoded)
 
 
@@ -167,3 +167,31 @@ def test_values_are_derived_once_from_a_shared_list_and_each_time_from_others() 
         for _ in range(3):
             derive(entries, "key", lambda built=built: built.append(1))  # type: ignore[misc]
         assert len(built) == expected
+
+
+TOOLS_OF_APIS: list[list[dict[str, Any]]] = [
+    [{"type": "image_generation"}],
+    [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+    [{"type": "custom", "name": "f", "input_schema": {"type": "object"}}],
+]
+
+
+@pytest.mark.parametrize("tools", TOOLS_OF_APIS)
+def test_the_same_tools_mean_something_else_in_each_api(tools: list[dict[str, Any]]) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    bodies: list[tuple[Callable[..., object], bytes]] = [
+        (decode_create, make_body(tools=tools)),
+        (read_chat, encode({"model": "m", "messages": messages, "tools": tools})),
+        (read_message, encode({"model": "m", "max_tokens": 9, "messages": messages, "tools": tools})),
+    ]
+
+    def get_error(read: Callable[..., object], body: bytes, cache: TenantParts | None) -> str:
+        try:
+            read(body, LIMITS, cache)
+        except AntiphonError as error:
+            return error.message
+        return ""
+
+    cache = TenantParts()
+    for read, body in [*bodies, *bodies, *bodies]:
+        assert get_error(read, body, cache) == get_error(read, body, None)

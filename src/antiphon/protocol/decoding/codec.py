@@ -93,8 +93,9 @@ class RequestDecoder(Generic[T]):
         """Convert and check fields that were decoded from `size` bytes; each part from the cache if it is there."""
         parts = {}
         for name, raw in fields.parts.items():
-            decode = partial(self._part_decoder.read_part, name, limits)
-            parts[name] = decode(raw) if cache is None else cache.find(name, raw, decode)
+            decoder = self._part_decoder
+            decode = partial(decoder.read_part, name, limits)
+            parts[name] = decode(raw) if cache is None else cache.find((decoder._body_type, name, raw), decode)
         request, ignored = self.convert(fields.raw, size, limits)
         for name, part in parts.items():
             setattr(request, name, part.value)

@@ -27,20 +27,21 @@ class RequestPart(Struct, frozen=True):
 
 
 DecodePart = Callable[[bytes], RequestPart]
+PartKey = tuple[type, str, bytes]  # the same bytes mean something else in a body of another API
 
 
 class TenantParts:
-    """The parts of one tenant, by field name and raw bytes. Large bodies are decoded in threads, hence the lock."""
+    """The parts of one tenant, by body type, field name and raw bytes. The lock is for bodies decoded in threads."""
 
     def __init__(self) -> None:
-        self._parts: OrderedDict[tuple[str, bytes], RequestPart] = OrderedDict()
+        self._parts: OrderedDict[PartKey, RequestPart] = OrderedDict()
         self._seen: OrderedDict[int, None] = OrderedDict()
         self._lock = Lock()
         self.total_bytes = 0
 
-    def find(self, name: str, raw: bytes, decode: DecodePart) -> RequestPart:
+    def find(self, key: PartKey, decode: DecodePart) -> RequestPart:
         """Return the part, decoded now unless it is cached."""
-        key = name, raw
+        raw = key[-1]
         with self._lock:
             if (part := self._parts.get(key)) is not None:
                 self._parts.move_to_end(key)
@@ -51,7 +52,7 @@ class TenantParts:
                 self._add(key, part)
         return part
 
-    def _add(self, key: tuple[str, bytes], part: RequestPart) -> None:
+    def _add(self, key: PartKey, part: RequestPart) -> None:
         seen = hash(key)
         if seen not in self._seen:
             self._seen[seen] = None
@@ -59,10 +60,10 @@ class TenantParts:
                 self._seen.popitem(last=False)
         elif key not in self._parts:
             self._parts[key] = part
-            self.total_bytes += len(key[1])
+            self.total_bytes += len(key[-1])
             while self.total_bytes > MAX_TENANT_BYTES:
-                (_, raw), _ = self._parts.popitem(last=False)
-                self.total_bytes -= len(raw)
+                oldest, _ = self._parts.popitem(last=False)
+                self.total_bytes -= len(oldest[-1])
 
 
 class PartCache:

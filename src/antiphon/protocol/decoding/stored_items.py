@@ -36,6 +36,13 @@ PREFIXES: dict[type, Prefix] = {
 }  # all others: "item"
 
 
+def is_reference(item: InputItem) -> bool:
+    """Return whether an item stands for a stored one. Clients name an image by its type and id alone, too."""
+    if type(item) is it.ImageGenerationCall:
+        return item.id is not UNSET and item.status is UNSET and not item.result
+    return type(item) is it.ItemReference
+
+
 def assign_ids(items: Iterable[InputItem], new_id: Callable[[Prefix], str]) -> list[InputItem]:
     """Return copies of the items, each with a new id."""
     new_ids: dict[str, str] = {}  # id sent by the client → new id

@@ -15,7 +15,8 @@ from antiphon.errors import InvalidValue, UnknownConversation, UnknownPrevious
 from antiphon.ids import is_id, is_item_id, parse_response_id, quote_id
 from antiphon.offload import run_sized
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.protocol.types.items import CodeInterpreterCall, FileSearchCall, InputItem, ItemReference, WebSearchCall
+from antiphon.protocol.decoding.stored_items import is_reference
+from antiphon.protocol.types.items import CodeInterpreterCall, FileSearchCall, InputItem, WebSearchCall
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
 from antiphon.service.persistence.history_cache import ChainCache, ChainNode
@@ -57,7 +58,7 @@ class HistoryLoader:
         items_by_response: dict[str, dict[str, InputItem]] = {}
         return [
             await self._resolve_reference(tenant, index, str(item.id), items_by_response)
-            if type(item) is ItemReference
+            if is_reference(item)
             else item
             for index, item in enumerate(items)
         ]

@@ -34,8 +34,8 @@ from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.ids import ItemIds, new_id
 from antiphon.observe.logs import set_response_id
 from antiphon.protocol.decoding.codec import DecodedRequest
-from antiphon.protocol.decoding.stored_items import assign_ids
-from antiphon.protocol.types.items import InputItem, ItemReference, Reasoning
+from antiphon.protocol.decoding.stored_items import assign_ids, is_reference
+from antiphon.protocol.types.items import InputItem, Reasoning
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import Response
 from antiphon.service.attachments.attachments import Attachments
@@ -391,7 +391,7 @@ class Planner:
     async def _resolve_items(self, tenant: str, decoded: DecodedRequest) -> DecodedRequest:
         """Decrypt the reasoning in the input and replace references by their items."""
         decoded = await self._decrypt_reasoning(tenant, decoded)
-        if ItemReference not in map(type, decoded.request.input):
+        if not any(map(is_reference, decoded.request.input)):
             return decoded
         items = await self._history_loader.resolve_references(tenant, decoded.request.input)
         return replace(decoded, request=replace(decoded.request, input=items))

@@ -14,7 +14,8 @@ from antiphon.errors import (
     UnknownPrevious,
     UnsupportedParameter,
 )
-from antiphon.protocol.types.items import CompactionTrigger, ItemReference
+from antiphon.protocol.decoding.stored_items import is_reference
+from antiphon.protocol.types.items import CompactionTrigger
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import StructuralTagFormat, TextFormat
 from antiphon.service.model_io.adapter import find_logprobs_field
@@ -80,7 +81,7 @@ def check_store_use(request: CreateResponse, store_enabled: bool, cached: bool =
     if request.conversation is not None:
         raise UnknownConversation(f"{_NO_STORE}: send the complete conversation in `input`.", param="conversation")
     for index, item in enumerate(request.input):
-        if type(item) is ItemReference:
+        if is_reference(item):
             raise InvalidValue(f"{_NO_STORE}: send the item itself.", param=f"input[{index}]")
 
 
