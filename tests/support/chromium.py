@@ -29,6 +29,10 @@ _FLAGS = (
 _KEY_CODES = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowDown": 40, "ArrowUp": 38, " ": 32}
 
 
+class PageNavigated(AssertionError):
+    """The page went elsewhere while it computed something."""
+
+
 class Page:
     """One tab. Everything that a page should not do is collected in `complaints` and `urls`."""
 
@@ -50,6 +54,8 @@ class Page:
         while True:
             reply = json.loads(self._connection.recv(timeout=_WAIT_SECONDS * 2))
             if reply.get("id") == self._number and reply.get("sessionId") == self._session:
+                if "navigated" in reply.get("error", {}).get("message", ""):
+                    raise PageNavigated(reply["error"]["message"])
                 assert "error" not in reply, f"{method}: {reply['error']}"
                 result: dict[str, Any] = reply["result"]
                 return result
@@ -76,11 +82,11 @@ class Page:
             "const end = performance.now() + %d; check(); })"
         )
         while (left := deadline - time.monotonic()) > 0:
-            reply = self.send(
-                "Runtime.evaluate", expression=poll % (condition, left * 1000), awaitPromise=True, returnByValue=True
-            )
-            if reply["result"].get("value") is True:
-                return
+            expression = poll % (condition, left * 1000)
+            with contextlib.suppress(PageNavigated):
+                reply = self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+                if reply["result"].get("value") is True:
+                    return
         raise AssertionError(f"not within {seconds} s: {condition}\n{self.complaints}\n{self.text()[-2000:]}")
 
     def text(self) -> str:

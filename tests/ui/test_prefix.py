@@ -55,6 +55,8 @@ def test_the_page_works_below_a_prefix(browser: Browser, origin: str) -> None:
             page.wait_for(
                 f"location.pathname === '{view}' && document.querySelector('[aria-current]').pathname === '{view}'"
             )
+        page.click("nav a[href='/sub/ui/connect']")
+        page.wait_for_text(f"{origin}/sub/v1")
         page.click("header a.name")
         page.wait_for("location.pathname === '/sub/'")
         page.fill("[aria-label='Copy as']", "curl")

@@ -58,6 +58,17 @@ def test_the_log_follows_responses_and_filters_them(page: Page, server: ServerPr
 
 
 @pytest.mark.shows("H7.10")
+def test_the_filters_of_the_log_are_those_of_the_address(page: Page, server: ServerProcess) -> None:
+    response_id = json.loads(server.post({"model": "fake", "input": "hi"})[1])["id"]
+    page.open(f"{server.url}/ui/log?status=failed")
+    page.wait_for("document.querySelector('[name=status]')?.value === 'failed'")
+    for view in ("log", "inbox", "log"):
+        page.click(f"a[href='/ui/{view}']")
+    page.wait_for("document.querySelector('[name=status]')?.value === ''")
+    page.wait_for_text(response_id)
+
+
+@pytest.mark.shows("H7.10")
 def test_the_server_view_shows_models_tools_and_figures(page: Page) -> None:
     page.click("a[href='/ui/server']")
     page.wait_for_text("code_interpreter")
@@ -95,6 +106,25 @@ def test_calls_are_approved_and_denied_in_the_inbox(page: Page, server: ServerPr
         page.wait_for_text("denied")
         page.click("a[href='/ui/inbox']")
         page.wait_for_text("Nothing waits.")
+
+
+@pytest.mark.shows("H7.11")
+def test_nothing_moves_below_the_focus_in_the_inbox(page: Page, server: ServerProcess) -> None:
+    """Otherwise the key that approves one call would approve another one."""
+    body = {"model": "fake", "input": "endless", "background": True}
+    first = json.loads(server.post(body)[1])["id"]
+    page.click("a[href='/ui/inbox']")
+    box = "[...document.querySelectorAll('.inbox .box')].find((one) => one.textContent.includes('%s'))"
+    page.wait_for(box % first)
+    page.evaluate(f"({box % first}).querySelector('button').focus()")
+    second = json.loads(server.post(body)[1])["id"]
+    page.wait_for(box % second)
+    assert first in page.evaluate("document.activeElement.closest('.box').textContent")
+    server.send("POST", f"/v1/responses/{first}/cancel")
+    page.wait_for(f"!({box % first})")
+    assert page.evaluate("document.activeElement.closest('.box')") is None
+    server.send("POST", f"/v1/responses/{second}/cancel")
+    page.wait_for(f"!({box % second})")
 
 
 @pytest.mark.shows("H7.11")
@@ -199,6 +229,9 @@ def test_a_key_is_asked_for_and_limits_what_is_shown(browser: Browser) -> None:
         page.click("form.key button")
         page.wait_for_text("context 32768")
         assert "sk-right" not in page.evaluate("document.documentElement.outerHTML")
+        page.evaluate("window.isOld = true")
+        press_button(page, "Forget the key")
+        page.wait_for("!window.isOld && document.querySelector('#key')")  # nothing of the first key is left
         page.check(server.url, allowed=["401"])
 
 

@@ -3,7 +3,7 @@
 import { html, nothing, render } from './vendor/lit-html.js';
 import { effect } from './vendor/signals-core.js';
 import { apiKey, BASE, needsKey, setKey } from './api.js';
-import { loadCapabilities, navigate, notice, route } from './store.js';
+import { loadCapabilities, navigate, notice, replacePath, route } from './store.js';
 import { connectView } from './views/connect.js';
 import { inboxView } from './views/inbox.js';
 import { itemsView } from './views/items.js';
@@ -37,7 +37,7 @@ function page() {
       <nav aria-label="Views">${Object.entries(VIEWS).map(([name, [label]]) =>
         html`<a href="/ui/${name}" data-nav aria-current=${route.value.view === name ? 'page' : nothing}>${label}</a>`)}</nav>
       <span class="grow"></span>
-      ${apiKey.value ? html`<button class="link" @click=${() => setKey('')}>Forget the key</button>` : nothing}
+      ${apiKey.value ? html`<button class="link" @click=${() => { setKey(''); location.reload(); }}>Forget the key</button>` : nothing}
     </header>
     ${notice.value ? html`<p class="notice" role="alert">${notice.value} <button class="link" @click=${() => { notice.value = ''; }}>Dismiss</button></p>` : nothing}
     <main><h1 class="hidden">${title}</h1>${needsKey.value ? keyForm() : show(view)}</main>`;
@@ -65,6 +65,7 @@ function takeKey(event) {
   event.preventDefault();
   setKey(String(new FormData(/** @type {HTMLFormElement} */ (event.target)).get('key')));
   notice.value = '';
+  replacePath(location.pathname.slice(BASE.length) + location.search);
   loadCapabilities();
 }
 

@@ -27,7 +27,7 @@ export function followFeed() {
 }
 
 /** Read the list again, with the filters of the address. */
-export async function loadLog() {
+async function loadLog() {
   const query = new URLSearchParams(route.value.view === 'log' ? route.value.query : '');
   query.set('limit', '100');
   await attempt(async () => { log.value = (await getJson(`/v1/antiphon/responses?${query}`)).data; });
@@ -43,9 +43,9 @@ async function run() {
     try {
       await follow(await send('/v1/antiphon/feed', { signal: abort.signal }));
     } catch (error) {
-      if (error instanceof ApiError && error.status && error.status < 500 && error.status !== 429) {
+      if (error instanceof ApiError) {
         notice.value = error.message;
-        return;
+        if (error.status && error.status < 500 && error.status !== 429) return;
       }
     }
     isLive.value = false;
@@ -74,4 +74,7 @@ function put(response) {
   log.value = [response, ...others].sort((one, other) => other.created_at - one.created_at).slice(0, MAX_ENTRIES);
 }
 
-effect(() => { if (!isNeeded()) abort.abort(); });
+effect(() => {
+  if (!isNeeded()) abort.abort();
+  else if (isFollowed) loadLog();
+});

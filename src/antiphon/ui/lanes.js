@@ -170,7 +170,7 @@ export function loadLinked() {
   queueMicrotask(() => attempt(async () => {
     const path = pathTo((await getJson(`/v1/antiphon/responses/${encodeURIComponent(id)}/tree`)).data, id).slice(-MAX_ANCESTORS);
     const turns = await Promise.all(path.map(async (name) => (
-      { input: (await getJson(`/v1/responses/${name}/input_items?order=asc&limit=100`)).data, request: {}, recording: findRecording(name) })));
+      { input: (await getJson(`/v1/responses/${name}/input_items?order=asc&limit=100&include=message.input_image.image_url`)).data, request: {}, recording: findRecording(name) })));
     lanes.value[0].turns = turns;
     lanes.value = [...lanes.value];
   }));

@@ -14,7 +14,7 @@ import { readEvents } from './sse.js';
 
 const MAX_ATTEMPTS = 12; // to take a stream up again, in about half a minute
 const MAX_PAUSE = 4000; // milliseconds between two attempts
-// Milliseconds of a frame in which events are taken: however many arrive at once, it has time to render, too.
+// Milliseconds of a frame in which events are taken: it has to render, too.
 const SLICE = 4;
 let sliceEnd = 0;
 const encoder = new TextEncoder();

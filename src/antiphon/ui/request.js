@@ -40,6 +40,7 @@ export function buildRequest(settings, input, previous, earlier = []) {
   if (previous) body.previous_response_id = previous;
   const tools = buildTools(settings, earlier);
   if (tools.length) body.tools = tools;
+  if (settings.hosted.length) body.include = ['code_interpreter_call.outputs'];
   if (settings.schema.trim()) {
     const schema = parseJson('The schema', settings.schema);
     body.text = { format: { type: 'json_schema', name: 'answer', schema, strict: true } };
@@ -55,13 +56,12 @@ export function buildRequest(settings, input, previous, earlier = []) {
 function buildTools(settings, earlier) {
   const functions = settings.functions.trim() ? parseJson('The functions', settings.functions) : [];
   if (!Array.isArray(functions)) throw new SyntaxError('The functions must be a JSON list.');
-  const servers = settings.mcp.filter((server) => server.url);
   return [
     ...functions.map((one) => ({ type: 'function', ...(one.function ?? one) })),
     ...settings.hosted.map((kind) => HOSTED[kind]?.(settings) ?? { type: kind }),
-    ...servers.map(({ label, url, approval }) => ({
-      type: 'mcp', server_label: label || 'mcp', server_url: url,
-      require_approval: approval ? earlier.find((one) => one.server_url === url && one.require_approval.never)?.require_approval ?? 'always' : 'never',
+    ...settings.mcp.map(({ label, url, approval }) => ({
+      type: 'mcp', server_label: label || 'mcp', ...(url && { server_url: url }),
+      require_approval: approval ? earlier.find((one) => one.server_label === label && (one.server_url ?? '') === url && one.require_approval.never)?.require_approval ?? 'always' : 'never',
     })),
   ];
 }

@@ -12,7 +12,7 @@ export class SseParser {
   /** Take the next bytes and yield the events that they complete; all have to be taken. @param {Uint8Array} bytes */
   *push(bytes) {
     const text = this.#rest + this.#decoder.decode(bytes, { stream: true });
-    // A CR at the end may be the first half of a CRLF, so it waits for the next bytes. Few servers send any.
+    // A CR at the end may be the first half of a CRLF, so it waits for the next bytes.
     const lines = text.split(text.includes('\r') ? /\r\n|\n|\r(?!$)/ : '\n');
     this.#rest = lines.pop() ?? '';
     for (const line of lines) {
@@ -41,7 +41,7 @@ function parseLines(lines) {
   return data.length ? { type, data: data.join('\n'), raw: lines.join('\n') } : null;
 }
 
-/** Read the events of a reply's body: those that arrived together, parsed as they are taken. @param {ReadableStream<Uint8Array>} body */
+/** Read the events of a body: those that arrived together, parsed as they are taken. @param {ReadableStream<Uint8Array>} body */
 export async function* readEvents(body) {
   const reader = body.getReader();
   const parser = new SseParser();

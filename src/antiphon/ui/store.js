@@ -66,6 +66,7 @@ export function latestRecording() {
 /** @param {string} path below the server's */
 export function navigate(path) {
   history.pushState(null, '', BASE + path);
+  notice.value = '';
   route.value = readLocation();
 }
 

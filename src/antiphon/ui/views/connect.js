@@ -2,20 +2,21 @@
 
 import { html } from '../vendor/lit-html.js';
 import { signal } from '../vendor/signals-core.js';
-import { apiKey, getJson } from '../api.js';
+import { BASE, getJson } from '../api.js';
 import { attempt, models, navigate, route, setQuery } from '../store.js';
 
 const CLIENTS = '/v1/antiphon/clients';
 const WAIT = 180; // seconds until a test ends
 const state = signal(/** @type {any} */ ({ clients: [] })); // all clients, and the one that is shown
 const test = signal({ left: 0, result: '' });
-let loaded = '';
+/** @type {unknown} */
+let loaded;
 
 export function connectView() {
   const name = route.value.id || 'codex', model = route.value.query.get('model') ?? '';
-  const path = `${CLIENTS}/${encodeURIComponent(name)}?${new URLSearchParams({ url: location.origin, ...(model && { model }) })}`;
-  if (loaded !== path + apiKey.value) {
-    loaded = path + apiKey.value;
+  const path = `${CLIENTS}/${encodeURIComponent(name)}?${new URLSearchParams({ url: location.origin + BASE, ...(model && { model }) })}`;
+  if (loaded !== route.value) {
+    loaded = route.value;
     queueMicrotask(() => load(path));
   }
   const { clients, client } = state.value, { left, result } = test.value;

@@ -1,19 +1,26 @@
-/** Inbox: what waits for a person: approvals, outputs of client tools, and the background queue. */
+/** Inbox: what waits for a person: approvals, outputs of client tools, the background queue. */
 
 import { html, nothing } from '../vendor/lit-html.js';
 import { signal } from '../vendor/signals-core.js';
 import { getJson, send } from '../api.js';
 import { activity, followFeed } from '../feed.js';
 import { pretty } from '../items.js';
+import { nextFrame } from '../recording.js';
 import { attempt, makeRecording, navigate } from '../store.js';
 
 /** @typedef {import('../fold.js').Json} Json */
 
-const QUEUE = '/v1/antiphon/responses?background=true&status=queued&status=in_progress&limit=100';
+/** @type {[string, string, (entry: Json) => unknown][]} */
+const SECTIONS = [
+  ['Calls to approve', 'approvals?limit=100', renderApproval],
+  ['Outputs that responses wait for', 'tool_calls?limit=100', renderWaiting],
+  ['In the background', 'responses?background=true&status=queued&status=in_progress&limit=100', renderQueued],
+];
 /** Fields of a response that the next one needs to be able to run what was approved. */
 const KEPT_FIELDS = ['model', 'tools', 'instructions', 'reasoning', 'text', 'max_output_tokens'];
-const inbox = signal(/** @type {Record<string, Json[]>} */ ({ approvals: [], waiting: [], queue: [] }));
-/** Reasons and outputs that the user has entered. */
+/** What has gone leaves its place empty: nothing moves under the focus. */
+const lists = signal(/** @type {(Json | undefined)[][]} */ ([[], [], []]));
+/** Reasons and outputs that were entered. */
 const texts = signal(/** @type {Record<string, string>} */ ({}));
 let seen = -1;
 
@@ -23,13 +30,9 @@ export function inboxView() {
     seen = activity.value;
     queueMicrotask(() => attempt(load));
   }
-  const { approvals, waiting, queue } = inbox.value;
-  const isEmpty = !approvals.length && !waiting.length && !queue.length;
   return html`<section class="inbox" aria-label="Inbox">
-    ${isEmpty ? html`<p class="empty">Nothing waits.</p>` : nothing}
-    ${approvals.length ? html`<h2>Calls to approve</h2>${approvals.map(renderApproval)}` : nothing}
-    ${waiting.length ? html`<h2>Outputs that responses wait for</h2>${waiting.map(renderWaiting)}` : nothing}
-    ${queue.length ? html`<h2>In the background</h2>${queue.map(renderQueued)}` : nothing}</section>`;
+    ${lists.value.flat().some(Boolean) ? nothing : html`<p class="empty">Nothing waits.</p>`}
+    ${lists.value.map((list, index) => (list.some(Boolean) ? html`<h2>${SECTIONS[index][0]}</h2>${list.map((one) => (one ? SECTIONS[index][2](one) : nothing))}` : nothing))}</section>`;
 }
 
 /** @param {Json} approval */
@@ -64,9 +67,11 @@ function origin(entry, id) {
 }
 
 async function load() {
-  const [approvals, waiting, queue] = await Promise.all(
-    ['/v1/antiphon/approvals?limit=100', '/v1/antiphon/tool_calls?limit=100', QUEUE].map((path) => getJson(path)));
-  inbox.value = { approvals: approvals.data, waiting: waiting.data, queue: queue.data };
+  lists.value = await Promise.all(SECTIONS.map(async ([, path], index) => {
+    /** @type {Json[]} */
+    const fresh = (await getJson(`/v1/antiphon/${path}`)).data, old = lists.value[index];
+    return [...old.map((one) => fresh.find(({ id }) => id === one?.id)), ...fresh.filter(({ id }) => !old.some((one) => one?.id === id))];
+  }));
 }
 
 /** Answer a request for approval with a new response, which continues the one that asked. @param {Json} approval @param {boolean} approve */
@@ -79,7 +84,8 @@ function decide(approval, approve, always = false) {
     const reason = texts.value[approval.id];
     const input = { type: 'mcp_approval_response', approval_request_id: approval.id, approve, ...(reason ? { reason } : {}) };
     const recording = makeRecording();
-    await recording.create({ ...kept, ...place, input: [input], background: true });
+    recording.create({ ...kept, ...place, input: [input], background: true });
+    while (recording.isRunning && !recording.id) await nextFrame();
     if (recording.id) navigate(`/ui/talk/${recording.id}`);
     else throw new Error(recording.error);
   });

@@ -53,5 +53,5 @@ export function countEqual([left, right]) {
 /** Input and output of responses. @param {any[]} nodes @param {string[]} ids @returns {any[]} */
 function itemsOf(nodes, ids) {
   return nodes.filter((node) => ids.includes(node.id)).flatMap(({ id, status }) => [
-    ...keep(`responses/${id}/input_items?order=asc&limit=100`, status).data ?? [], ...keep(`responses/${id}`, status).output ?? []]);
+    ...keep(`responses/${id}/input_items?order=asc&limit=100&include=message.input_image.image_url`, status).data ?? [], ...keep(`responses/${id}`, status).output ?? []]);
 }

@@ -2,9 +2,9 @@
 
 import { html, nothing } from '../vendor/lit-html.js';
 import { signal } from '../vendor/signals-core.js';
-import { apiKey, ApiError, getJson, send } from '../api.js';
+import { ApiError, getJson, send } from '../api.js';
 import { table } from '../items.js';
-import { attempt } from '../store.js';
+import { attempt, route } from '../store.js';
 
 /** @typedef {import('../fold.js').Json} Json */
 
@@ -13,11 +13,12 @@ const keys = signal(/** @type {Json[]} */ ([]));
 const usage = signal(/** @type {Json[]} */ ([]));
 const denied = signal('');
 const created = signal(''); // the secret of a new key, which is shown once
-let loadedWith = '-';
+/** @type {unknown} */
+let loaded;
 
 export function keysView() {
-  if (loadedWith !== apiKey.value) {
-    loadedWith = apiKey.value;
+  if (loaded !== route.value) {
+    loaded = route.value;
     queueMicrotask(load);
   }
   if (denied.value) return html`<p class="empty">${denied.value}</p>`;

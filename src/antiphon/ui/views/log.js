@@ -1,7 +1,7 @@
 /** Log: the responses that the key may read, newest first, as they begin and end. */
 
 import { html } from '../vendor/lit-html.js';
-import { followFeed, isLive, loadLog, log } from '../feed.js';
+import { followFeed, isLive, log } from '../feed.js';
 import { table } from '../items.js';
 import { models, route } from '../store.js';
 import { links } from '../tree.js';
@@ -20,8 +20,8 @@ export function logView() {
   const names = new Set([...models.value.map((one) => one.model), ...log.value.map((one) => one.model ?? ''), model]);
   return html`<section class="log" aria-label="Log">
     <div class="row bar">
-      ${choice('status', STATUSES, { status, model }, loadLog)}
-      ${choice('model', [...names].filter(Boolean).sort(), { status, model }, loadLog)}
+      ${choice('status', STATUSES, { status, model })}
+      ${choice('model', [...names].filter(Boolean).sort(), { status, model })}
       <span class="chip ${isLive.value ? 'state-completed' : ''}">${isLive.value ? 'live' : 'not live'}</span>
       <span class="grow"></span>${findForm('')}</div>
     ${rows.length ? table(HEADINGS, rows, cells) : html`<p class="empty">No stored responses.</p>`}
@@ -31,7 +31,7 @@ export function logView() {
 /** @param {Json} response */
 function cells({ id, created_at: created, status, error, model, items, usage, ttft, duration, stored }) {
   return [
-    new Date(created * 1000).toLocaleTimeString(),
+    new Date(created * 1000).toLocaleString(),
     html`<span class="chip state-${status}">${status.replace('_', ' ')}</span> <span class="muted">${error}</span>`,
     model, composition(items), usage?.input_tokens, usage?.cached_tokens, usage?.output_tokens, ttft, duration,
     html`${stored ? links(id, 'talk', 'wire', 'items', 'timing') : 'not stored '}<code>${id}</code>`,

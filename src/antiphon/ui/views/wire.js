@@ -67,11 +67,8 @@ function toolbar(recording) {
  * @param {string[]} values
  * @param {Record<string, string>} query all filters of the view
  */
-export function choice(name, values, query, changed = () => {}) {
-  return html`<label class="choice">${name} <select name=${name} @change=${(event) => {
-    setQuery({ ...query, [name]: event.target.value });
-    changed();
-  }}><option value="">all</option>${values.map((one) => html`<option value=${one} ?selected=${one === query[name]}>${one}</option>`)}</select></label>`;
+export function choice(name, values, query) {
+  return html`<label class="choice">${name} <select name=${name} @change=${(event) => setQuery({ ...query, [name]: event.target.value })}><option value="">all</option>${values.map((one) => html`<option value=${one} .selected=${one === query[name]}>${one}</option>`)}</select></label>`;
 }
 
 /** @param {string} text */
@@ -107,7 +104,7 @@ function eventDetail(event, recording) {
 /** What the events fold to, as far as they are shown. @param {Recording} recording */
 function result(recording) {
   const response = playback.value ? playback.value.response : recording.response;
-  return html`<div class="result" aria-label="Result">${(response?.output ?? []).map((/** @type {Json} */ item, /** @type {number} */ index) =>
+  return html`<div class="result">${(response?.output ?? []).map((/** @type {Json} */ item, /** @type {number} */ index) =>
     item ? renderItem(item, `wire/${recording.id}/${index}`, response?.status === 'in_progress') : nothing)}</div>`;
 }
 
