@@ -64,11 +64,14 @@ def test_the_wait_ends_by_itself(page: Page, server: ServerProcess) -> None:
     page.wait_for_text("No request of Zed arrived.")
 
 
-def test_a_key_is_a_placeholder(browser: Browser) -> None:
+def test_a_key_is_a_placeholder_that_a_copy_replaces(browser: Browser) -> None:
     with run_server("--engine", "fake", "--api-key", "sk-secret") as server, browser.new_page() as page:
         page.open(f"{server.url}/ui/connect/claude")
         page.fill("#key", "sk-secret")
         page.click("form.key button")
         page.wait_for_text('"ANTHROPIC_AUTH_TOKEN": "YOUR_KEY"')
         assert "sk-secret" not in page.text()
+        page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+        page.evaluate("[...document.querySelectorAll('pre + button')].pop().click()")
+        page.wait_for("""window.copied?.includes('"ANTHROPIC_AUTH_TOKEN": "sk-secret"')""")
         page.check(server.url, allowed=["401"])

@@ -1,13 +1,13 @@
-/** Connect: the files of a client for this server, and whether its requests arrive. */
+/** Connect: files of a client, and whether its requests arrive. */
 
 import { html } from '../vendor/lit-html.js';
 import { signal } from '../vendor/signals-core.js';
-import { BASE, getJson } from '../api.js';
+import { apiKey, BASE, getJson } from '../api.js';
 import { attempt, models, navigate, route, setQuery } from '../store.js';
 
 const CLIENTS = '/v1/antiphon/clients';
 const WAIT = 180; // seconds until a test ends
-const state = signal(/** @type {any} */ ({ clients: [] })); // all clients, and the one that is shown
+const state = signal(/** @type {any} */ ({ clients: [] })); // all clients, and the one shown
 const test = signal({ left: 0, result: '' });
 /** @type {unknown} */
 let loaded;
@@ -38,7 +38,7 @@ function choice(label, options, value, choose) {
 
 /** @param {string} text */
 function block(text) {
-  return html`<pre tabindex="0">${text}</pre><button @click=${() => attempt(() => navigator.clipboard.writeText(text))}>Copy</button>`;
+  return html`<pre tabindex="0">${text}</pre><button @click=${() => attempt(() => navigator.clipboard.writeText(text.replaceAll('YOUR_KEY', apiKey.value)))}>Copy</button>`;
 }
 
 /** @param {string} path */

@@ -1,4 +1,4 @@
-/** Log: the responses that the key may read, newest first, as they begin and end. */
+/** Log: the responses that the key may read, newest first, live. */
 
 import { html } from '../vendor/lit-html.js';
 import { followFeed, isLive, log } from '../feed.js';
