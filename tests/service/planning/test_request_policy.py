@@ -1,10 +1,13 @@
 """Service tiers: the effective tier, the allowed tiers, the reported tier, and the order of the queue."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
+from antiphon.core.prompt import Chunk, GenerationRequest
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from tests.api.app import ApiServer, Client, parse_events, run_api
 from tests.oracles.responses import check_response
@@ -71,27 +74,38 @@ async def test_a_disallowed_tier_is_a_400_that_lists_the_allowed_tiers() -> None
             assert "auto, default, flex" in answer.error["message"]
 
 
-async def get_completion_order(server: ApiServer, gate_tier: str, tiers: list[str]) -> list[str]:
-    """Return the order in which responses of these tiers end that were all queued behind another response."""
+class RecordingEngine(FakeEngine):
+    """An engine that records the inputs in the order in which it is asked."""
+
+    def __init__(self, settings: FakeSettings) -> None:
+        super().__init__(settings)
+        self.inputs: list[str] = []
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[list[Chunk], None]:
+        prompt: Any = request.prompt
+        self.inputs.append(prompt.messages[-1]["content"])
+        async with aclosing(super().generate(request)) as lists:
+            async for chunks in lists:
+                yield chunks
+
+
+async def get_queue_order(server: ApiServer, gate_tier: str, tiers: list[str]) -> list[str]:
+    """Return the order in which the engine is asked for responses of these tiers, all queued behind another one."""
     gate = server.engine.holds()
     first = Client(server.app, service_tier=gate_tier)
     async with asyncio.timeout(30):
         await gate.reached.wait()
-    ended: list[str] = []
-
-    async def create_and_record(tier: str) -> None:
-        answer = await server.create(service_tier=tier)
-        ended.append(answer["service_tier"])
-
     pending = []
     for tier in tiers:
-        pending.append(asyncio.ensure_future(create_and_record(tier)))
+        pending.append(asyncio.ensure_future(server.create(service_tier=tier, input=tier)))
         await asyncio.sleep(0)
     await _wait_until_queued(server, len(tiers))
     gate.open()
     async with asyncio.timeout(30):
-        await asyncio.gather(*pending, first.request)
-    return ended
+        *answers, _ = await asyncio.gather(*pending, first.request)
+    assert [answer["service_tier"] for answer in answers] == tiers
+    assert isinstance(server.engine, RecordingEngine)
+    return server.engine.inputs[1:]
 
 
 async def _wait_until_queued(server: ApiServer, count: int) -> None:
@@ -103,8 +117,6 @@ async def _wait_until_queued(server: ApiServer, count: int) -> None:
 
 @pytest.mark.shows("A.43")
 async def test_tiers_determine_the_order_of_the_queue() -> None:
-    async with run_api(engine=FakeEngine(FakeSettings(at_once=1))) as server:
-        ended = await get_completion_order(
-            server, "default", ["flex", "default", "scale", "priority", "flex", "priority"]
-        )
-    assert ended == ["priority", "priority", "default", "scale", "flex", "flex"]
+    async with run_api(engine=RecordingEngine(FakeSettings(at_once=1))) as server:
+        order = await get_queue_order(server, "default", ["flex", "default", "scale", "priority", "flex", "priority"])
+    assert order == ["priority", "priority", "default", "scale", "flex", "flex"]
