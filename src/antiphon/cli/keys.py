@@ -9,6 +9,7 @@ import click
 
 from antiphon.cli.db import run_with_store
 from antiphon.cli.options import SettingsCommand, settings_by_name
+from antiphon.cli.terminal import print_table
 from antiphon.config import Config
 from antiphon.config.key_settings import ConfiguredKey, load_configured_keys
 from antiphon.errors import StartupError
@@ -77,9 +78,9 @@ def list_keys(config: Config, tenant: str | None) -> None:
     rows, secret = _run_with_open_store(config, lambda store: _load_keys(store, bool(configured)))
     lines = [*(_stored_cells(row, now) for row in rows), *(_configured_cells(key, secret) for key in configured)]
     lines = [line for line in lines if tenant in (None, line[1])]
-    for line in _align([_COLUMNS, *lines]) if lines else ():
-        click.echo(line)
-    if not lines:
+    if lines:
+        print_table([_COLUMNS, *lines])
+    else:
         click.echo("There are no keys.", err=True)
 
 
@@ -127,12 +128,6 @@ def _stored_cells(row: ApiKey, now: float) -> tuple[str, ...]:
 def _configured_cells(configured: ConfiguredKey, secret: bytes) -> tuple[str, ...]:
     principal = api_keys.make_principal(configured, secret)
     return principal.key, principal.tenant, _join_scopes(principal.scopes), "", "never", "good", configured.origin
-
-
-def _align(lines: list[tuple[str, ...]]) -> Iterable[str]:
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
-    for line in lines:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
 def _format_time(timestamp: float) -> str:

@@ -1,6 +1,6 @@
 """The commands for models: those of a running server, those that can be downloaded, and those on this machine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import click
 from msgspec import Struct
@@ -8,7 +8,7 @@ from msgspec.json import Decoder
 
 from antiphon.cli.client import make_client
 from antiphon.cli.options import SettingsCommand, settings_by_name, settings_in_groups
-from antiphon.cli.terminal import ProgressBar
+from antiphon.cli.terminal import ProgressBar, print_table
 from antiphon.config import Config
 from antiphon.config.settings import CLIENT
 from antiphon.engines.embedded.known_models import DEFAULT_MODEL, KNOWN_MODELS, HubModel, find_model
@@ -73,7 +73,7 @@ _ABILITIES = Decoder(_Abilities)
 def models(config: Config, only_known: bool) -> None:
     """List the models of a running server, or the models available for download if none runs."""
     if only_known:
-        print_table(_list_known(config))
+        print_table([*_list_known(config)])
         return
     client = make_client(config)
     try:
@@ -100,7 +100,7 @@ def ps(config: Config) -> None:
     client = make_client(config)
     abilities = client.run(client.http.get("/capabilities", _ABILITIES)).data
     rows = [_describe_loaded(ability) for ability in abilities if ability.loaded is not False]
-    print_table(iter([("NAME", "ENGINE", "STATE", "CONTEXT", "RUNNING"), *rows]))
+    print_table([("NAME", "ENGINE", "STATE", "CONTEXT", "RUNNING"), *rows])
 
 
 @click.command(cls=SettingsCommand, rows=settings_by_name("cache_dir", "config"), help=RM)
@@ -139,10 +139,3 @@ def _list_known(config: Config) -> Iterator[tuple[str, ...]]:
     for name, model in KNOWN_MODELS.items():
         source = model.reference if isinstance(model, HubModel) else f"PyPI {model.package}"
         yield name, format_size(model.bytes), "yes" if name in downloaded else "no", source, model.purpose
-
-
-def print_table(rows: Iterator[tuple[str, ...]]) -> None:
-    table: Sequence[tuple[str, ...]] = [*rows]
-    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
-    for row in table:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

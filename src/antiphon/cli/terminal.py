@@ -1,9 +1,10 @@
-"""What `antiphon serve` and `antiphon pull` print: the startup message, and the progress of downloads and loads."""
+"""Output in a terminal: the startup message, tables, and the progress of downloads and loads."""
 
 import logging
 import platform
 import sys
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from urllib.parse import urlsplit
@@ -64,6 +65,13 @@ def suggest_openvino(config: Config, machine: str) -> bool:
     """Return whether OpenVINO would serve better: llama.cpp has many slots on an x86 CPU, and no GPU is configured."""
     slots = [spec.slots or config.embedded.slots or 0 for spec in config.inference.specs if spec.kind == "llamacpp"]
     return machine in ("x86_64", "AMD64") and not config.embedded.gpu_layers and max(slots, default=0) >= _MANY_STREAMS
+
+
+def print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows of the same length with their columns aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def join_names(names: list[str], limit: int = 6) -> str:

@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class GgufTensorEntry(Struct, frozen=True):
-    """Where a tensor is in the file, and its type; `shape` is in the order of torch, slowest dimension first."""
+    """The type and the place of a tensor in the file; `shape` is in the order of torch, slowest dimension first."""
 
     kind: int
     shape: tuple[int, ...]

@@ -179,7 +179,7 @@ def _find_needed_extras(config: Config) -> dict[str, str]:
 
 
 def _needs_hub(spec: EngineSpec, config: Config) -> bool:
-    """Whether a model has to be downloaded from the hub."""
+    """Return whether a model has to be downloaded from the hub."""
     sources = () if spec.kind not in EMBEDDED else parse_sources(spec.models)
     files = [source.file for source in sources if isinstance(source.file, HubModel)]
     return not all(is_fetched(file, config.inference.cache_dir) for file in files)
