@@ -138,6 +138,10 @@ def test_what_is_not_json_is_explained_and_not_sent(page: Page) -> None:
     ask(page, "hello")
     page.wait_for_text("The functions must be JSON")
     assert page.evaluate("document.querySelectorAll('.turn').length") == 0
+    page.fill("[name=functions]", "")
+    ask(page, "hello")
+    wait_for_turns(page, 1)
+    assert "must be JSON" not in page.text()
 
 
 @pytest.mark.shows("H7.6")

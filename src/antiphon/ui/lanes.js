@@ -92,6 +92,7 @@ export function nextRequest({ settings, turns }, input) {
 /** Send items as the next turn. Raises SyntaxError. @param {Lane} lane @param {Json[]} input */
 export function start(lane, input) {
   const request = nextRequest(lane, input);
+  notice.value = '';
   const recording = addTurn(lane, [...input, ...lane.steered], request); // the server adds input that waited for outputs
   if (lane.settings.transport === 'websocket') {
     recording.channel = openSocket(takeMessage);

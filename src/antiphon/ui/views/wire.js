@@ -1,4 +1,4 @@
-/** Wire: the events of one stream as they arrived, and the proof that they can be read again. */
+/** Wire: the events of one stream as they arrived, and that they can be read again. */
 
 import '../event-axis.js';
 import '../event-list.js';
@@ -101,7 +101,7 @@ function eventDetail(event, recording) {
     <details><summary>${event.bytes} bytes</summary><pre tabindex="0">${event.raw}</pre></details></div>`;
 }
 
-/** What the events fold to, as far as they are shown. @param {Recording} recording */
+/** What the events fold to, as far as shown. @param {Recording} recording */
 function result(recording) {
   const response = playback.value ? playback.value.response : recording.response;
   return html`<div class="result">${(response?.output ?? []).map((/** @type {Json} */ item, /** @type {number} */ index) =>
