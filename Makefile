@@ -17,7 +17,7 @@ help: ## list these targets
 run: $(VENV)/.run ## serve the embedded model on 127.0.0.1:8000 (MODEL=qwen2.5-coder-1.5b-instruct: one that calls tools, MODEL=hf:ORG/REPO, MODEL=FILE; ARGS="--port 9000" passes flags)
 	@$(BIN)/antiphon serve $(MODEL) $(ARGS)
 
-test: lint docs-check $(if $(ARGS),types) ## style, types, generated docs and all tests (ARGS="-k name" passes flags to pytest; COVERAGE=1: also line coverage)
+test: lint docs-check $(if $(ARGS),types) ## style, types, generated docs and tests (ARGS="-k name" passes flags to pytest; SLOW=1: also drills; COVERAGE=1: also line coverage)
 	@$(BIN)/python -m $(if $(ARGS),pytest $(if $(FAST),-m "not real_model") $(ARGS),tools.parallel_tests $(if $(FAST),--quick))
 
 quick: ## the same without models

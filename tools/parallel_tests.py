@@ -2,9 +2,13 @@
 
 Coverage costs a tenth of the time, so it is measured in CI, or with COVERAGE=1. A part is one pytest process. There are
 few, and only some of them measure coverage: a process that imports the server and the SDKs with line coverage needs 5
-to 10 CPU seconds before its first test. Most tests of servers wait for
-processes, so more parts than cores run at a time. Tests that load a model form one more part wherever they are, because
-two models at once slow each other down. The parts that take longest start first.
+to 10 CPU seconds before its first test. Most tests of servers wait for processes, so more parts than cores run at a
+time. Tests that load a model form one more part wherever they are, because two models at once slow each other down. The
+parts that take longest start first. Tests that measure time or memory run after all others: on busy cores they would
+measure the other tests.
+
+Tests marked as slow, such as drills and clients beside several servers, run in CI, or with SLOW=1. Only these runs can
+check that every requirement has a test.
 
 A test may fail only because of the load, for example when a deadline passes on two busy cores. Failed tests therefore
 run once more after all others, unless there are many of them. Tests that fail again fail the run. Tests that pass then
@@ -21,6 +25,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import date
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -34,6 +39,10 @@ LANES = (os.cpu_count() or 1) + 2
 MEASURES_COVERAGE = bool(os.environ.get("CI") or os.environ.get("COVERAGE"))
 MODELS = "models"
 MODEL_MARK = "real_model"  # tests/plugins/selection.py verifies that a file with such tests contains this word
+MEASUREMENTS = "measurements"
+MEASUREMENT_MARK = "quiet_cores"  # likewise
+SLOW_MARK = "slow"
+RUNS_SLOW = bool(os.environ.get("CI") or os.environ.get("SLOW"))
 NO_TESTS = 5  # exit code of pytest if all tests of a folder were deselected
 TESTS_FAILED = 1  # exit code of pytest if tests failed and nothing worse happened
 MAX_RERUNS = 5
@@ -42,8 +51,10 @@ UNSTEADY = ROOT / "tools" / "unsteady.toml"
 # files directly in tests/, are in the part OTHERS.
 OTHERS = "others"
 FOLDERS = {
+    "processes": ("deploy", "sandbox", "tools", "ui"),
     OTHERS: (),
-    "faults": ("faults", "drills"),
+    "drills": ("drills",),
+    "faults": ("faults",),
     "transport": ("transport", "cli", "engines"),
     "server": ("agent", "api", "contracts", "service", "wiring"),
     "clients": ("clients",),
@@ -51,7 +62,7 @@ FOLDERS = {
 }
 # Parts whose tests drive servers in other processes, or examine the source: they execute hardly a line that others do
 # not, and to instrument all modules for coverage takes 5 to 10 CPU seconds per process.
-UNMEASURED = {"faults", "clients", "repository"}
+UNMEASURED = {"drills", "faults", "clients", "repository", MEASUREMENTS}
 
 
 class Part(Struct, frozen=True):
@@ -98,7 +109,8 @@ def main() -> int:
     quick = "--quick" in sys.argv
     with TemporaryDirectory() as name:
         folder = Path(name)
-        results = [_print_result(result) for result in _run_all(list_parts(folder, models=not quick))]
+        *parts, measurements = list_parts(folder, models=not quick)
+        results = [_print_result(result) for result in chain(_run_all(parts), _run_all([measurements]))]
         failures = [result for result in results if result.code]
         if failures and not passes_again(failures):
             return 1
@@ -107,7 +119,7 @@ def main() -> int:
 
 def _judge(folder: Path) -> int:
     proved = {row for path in folder.glob("*.json") for row in json.loads(path.read_text())}
-    code = judge_requirements(load().rows().values(), proved)
+    code = judge_requirements(load().rows().values(), proved) if RUNS_SLOW else 0
     return max(code, coverage.judge(folder.glob("*.coverage"))) if MEASURES_COVERAGE else code
 
 
@@ -132,10 +144,12 @@ def list_unsteady() -> list[UnsteadyTest]:
 
 
 def list_parts(folder: Path, *, models: bool = True) -> list[Part]:
-    """Return all parts, longest first. They write their results to the folder."""
+    """Return all parts, longest first, and at the end the measurements. They write their results to the folder."""
     parts = [make_part(name, paths, folder) for name, paths in _list_paths().items()]
     types = Part("types", [sys.executable, "-m", "mypy", "--no-error-summary"])
-    return [*([make_part(MODELS, _list_model_tests(), folder, MODEL_MARK)] if models else []), types, *parts]
+    with_model = make_part(MODELS, _list_marked(MODEL_MARK), folder, MODEL_MARK)
+    measurements = make_part(MEASUREMENTS, _list_marked(MEASUREMENT_MARK), folder, MEASUREMENT_MARK)
+    return [*([with_model] if models else []), types, *parts, measurements]
 
 
 def _list_paths() -> dict[str, list[str]]:
@@ -148,14 +162,17 @@ def _list_paths() -> dict[str, list[str]]:
     return paths
 
 
-def _list_model_tests() -> list[str]:
+def _list_marked(mark: str) -> list[str]:
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [str(path.relative_to(ROOT)) for path in files if MODEL_MARK in path.read_text("utf-8")]
+    return [str(path.relative_to(ROOT)) for path in files if mark in path.read_text("utf-8")]
 
 
-def make_part(name: str, paths: list[str], folder: Path, marks: str = f"not {MODEL_MARK}") -> Part:
+def make_part(
+    name: str, paths: list[str], folder: Path, marks: str = f"not {MODEL_MARK} and not {MEASUREMENT_MARK}"
+) -> Part:
     """Return the part that runs the tests of these paths which the marks select."""
     cache = folder / name.replace("/", "-")
+    marks = marks if RUNS_SLOW else f"({marks}) and not {SLOW_MARK}"
     flags = ["-o", f"cache_dir={cache}", "--shown", f"{cache}-all.json", "-m", marks]
     return Part(name, [sys.executable, "-m", "pytest", *flags, *paths], cache)
 

@@ -54,12 +54,14 @@ def test_a_fault_that_does_not_apply_is_an_error() -> None:
         FAULTS["commits are not synced"].apply("the server has changed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("drill", "fault"), [(drill, fault) for drill in CHEAP for fault in find_faults(drill)])
 def test_a_drill_finds_its_planted_fault(drill: str, fault: PlantedFault) -> None:
     run = run_with_fault(drill, fault)
     assert run.is_found, run.output
 
 
+@pytest.mark.slow
 @pytest.mark.needs("strace")
 @pytest.mark.skipif(not can_trace(), reason="this user may not trace processes")
 def test_the_disk_drill_finds_commits_that_are_not_synced() -> None:

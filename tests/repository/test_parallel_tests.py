@@ -50,14 +50,32 @@ def test_claims_are_checked_over_all_parts(capsys: pytest.CaptureFixture[str]) -
 def test_every_test_file_is_in_exactly_one_part(tmp_path: Path) -> None:
     found = {part.name: part.command for part in parallel_tests.list_parts(tmp_path)}
     assert next(iter(found)) == parallel_tests.MODELS
-    assert found.keys() == {parallel_tests.MODELS, "types", *parallel_tests.FOLDERS}
-    assert found[parallel_tests.MODELS][found[parallel_tests.MODELS].index("-m", 3) + 1] == parallel_tests.MODEL_MARK
+    assert found.keys() == {parallel_tests.MODELS, "types", *parallel_tests.FOLDERS, parallel_tests.MEASUREMENTS}
+    assert parallel_tests.MODEL_MARK in found[parallel_tests.MODELS][found[parallel_tests.MODELS].index("-m", 3) + 1]
     assert "tests/clients/embedded_model/test_responses.py" in found[parallel_tests.MODELS]
-    assert found["clients"][-2:] == [f"not {parallel_tests.MODEL_MARK}", "tests/clients"]
+    assert "tests/clients" in found["clients"]
     assert {"tests/core", "tests/test_ids.py"} <= {*found[parallel_tests.OTHERS]}
     files = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
-    arguments = [argument for name, command in found.items() if name != parallel_tests.MODELS for argument in command]
+    marked = (parallel_tests.MODELS, parallel_tests.MEASUREMENTS)
+    arguments = [argument for name, command in found.items() if name not in marked for argument in command]
     assert [str(file) for file in files if sum(map(file.is_relative_to, arguments)) != 1] == []
+
+
+def test_measurements_are_the_last_part(tmp_path: Path) -> None:
+    *parts, measurements = parallel_tests.list_parts(tmp_path)
+    assert measurements.name == parallel_tests.MEASUREMENTS
+    assert "tests/clients/persistence/test_large_requests.py" in measurements.command
+    folders = [part for part in parts if part.name in parallel_tests.FOLDERS]
+    assert all(f"not {parallel_tests.MEASUREMENT_MARK}" in " ".join(part.command) for part in folders)
+
+
+@pytest.mark.parametrize("runs_slow", [True, False])
+def test_slow_tests_are_left_out_unless_they_are_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs_slow: bool
+) -> None:
+    monkeypatch.setattr(parallel_tests, "RUNS_SLOW", runs_slow)
+    chosen = [part for part in parallel_tests.list_parts(tmp_path) if part.name != "types"]
+    assert {f"not {parallel_tests.SLOW_MARK}" in " ".join(part.command) for part in chosen} == {not runs_slow}
 
 
 def test_a_failing_part_is_printed_and_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:

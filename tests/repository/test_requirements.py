@@ -9,6 +9,7 @@ from tests.golden.calls import test_calls
 from tests.golden.reasoning import test_reasoning
 from tests.plugins.services import SERVICES
 from tools import docs_pages
+from tools.parallel_tests import MEASUREMENT_MARK, MODEL_MARK
 from tools.requirements import load
 
 PASSING = "import pytest\n\n@pytest.mark.shows('A.1')\ndef test_it(): pass\n"
@@ -138,12 +139,13 @@ def test_the_shown_option_writes_the_shown_ids_and_checks_no_claims(pytester: py
     assert json.loads((pytester.path / "shown.json").read_text()) == ["A.1"]
 
 
+@pytest.mark.parametrize("mark", [MODEL_MARK, MEASUREMENT_MARK])
 @pytest.mark.parametrize("names_marker", [True, False])
-def test_a_file_with_real_model_tests_must_name_the_marker(pytester: pytest.Pytester, names_marker: bool) -> None:
-    pytester.makeini("[pytest]\nmarkers =\n    real_model\n")
-    pytester.makepyfile(marks="import pytest\n\nMARK = pytest.mark.real_model\n")
-    pytester.makepyfile(
-        f"from marks import MARK\n\n@MARK\ndef test_it(): pass  # {'real_model' if names_marker else ''}\n"
-    )
+def test_a_file_whose_tests_form_a_part_must_name_the_marker(
+    pytester: pytest.Pytester, mark: str, names_marker: bool
+) -> None:
+    pytester.makeini(f"[pytest]\nmarkers =\n    {mark}\n")
+    pytester.makepyfile(marks=f"import pytest\n\nMARK = pytest.mark.{mark}\n")
+    pytester.makepyfile(f"from marks import MARK\n\n@MARK\ndef test_it(): pass  # {mark if names_marker else ''}\n")
     result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugins.selection")
     assert result.ret == (pytest.ExitCode.OK if names_marker else pytest.ExitCode.USAGE_ERROR)

@@ -584,9 +584,9 @@ async def test_the_whole_tree_of_a_command_is_killed_at_its_deadline_and_the_ker
 ) -> None:
     await run_code(lone_sandbox, "import os, subprocess\nx = 1\nolder = subprocess.Popen(['sleep', '99'])")
     before = await list_processes(lone_sandbox)
-    record = await run_code(lone_sandbox, make_shell_cell(TREE), seconds=0.5)
+    record = await run_code(lone_sandbox, make_shell_cell(TREE), seconds=4)  # a shell starts slowly on busy cores
     assert (record.stdout, record.result.outcome) == ("begun\n", "timeout")
-    assert record.result.seconds < 5
+    assert record.result.seconds < 20
     assert await list_processes(lone_sandbox) == before
     assert (await run_code(lone_sandbox, "x, older.poll()")).stdout == "(1, None)\n"
 

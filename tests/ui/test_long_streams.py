@@ -9,7 +9,7 @@ import pytest
 from tests.support.chromium import Browser, Page
 from tests.support.server_process import run_server
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.quiet_cores]
 
 EVENTS = 20_000
 MAX_FRAME_SECONDS = 0.032

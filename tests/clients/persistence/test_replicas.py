@@ -13,6 +13,8 @@ from tests.oracles.responses import accumulate, check_event
 from tests.support.server_process import ServerProcess, repeat_until_timeout, run_server
 from tests.support.services import Postgres, Redis
 
+pytestmark = pytest.mark.slow
+
 SLOW = ("--engine", "fake", "--fake-tokens", "30", "--fake-rate", "30")  # one second per response
 SCRIPT = """
 [[reply]]

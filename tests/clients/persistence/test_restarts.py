@@ -11,6 +11,8 @@ from openai import OpenAI
 from tests.oracles.responses import check_response
 from tests.support.server_process import ServerProcess, repeat_until_timeout, run_server
 
+pytestmark = pytest.mark.slow
+
 SLOW = ("--fake-tokens", "4000", "--fake-rate", "20")  # an answer takes minutes
 LEASE = ("--lease-seconds", "1")
 ENDED = ("completed", "incomplete", "failed", "cancelled")

@@ -22,6 +22,8 @@ from tests.support.sandboxes import keep_sandbox
 from tests.support.server_process import ServerProcess, repeat_until_timeout, run_server
 from tests.support.services import free_port
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = {
     "office/handbook.md": "The office is open from nine to five.",
     "travel/booking.txt": "The secretary books all hotels.",

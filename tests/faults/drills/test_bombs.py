@@ -14,7 +14,7 @@ from drills.bombs.twins import twins
 from drills.harness.findings import Findings
 from drills.harness.storage_locations import StorageLocation
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SECONDS = 280.0
 

@@ -11,7 +11,7 @@ from drills.disk.bad_disk import Fault, can_mount, can_trace
 from drills.disk.trials import DiskTally, FaultPlan
 from drills.harness.findings import Findings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SECONDS = 280.0
 DISK_FULL = Fault(calls="pwrite64", file="-wal", error="ENOSPC", nth=9)

@@ -9,7 +9,7 @@ from drills.egress.drill import egress
 from drills.egress.url_fields import FIELDS, PAGES, SERVERS
 from drills.harness.findings import Findings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def _run_drill(step: int, *allowed: str) -> Findings:

@@ -7,7 +7,7 @@ import pytest
 from drills.engines.engine_kills import engine_kills
 from drills.harness.findings import Findings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @pytest.mark.shows("C.28")

@@ -10,7 +10,7 @@ from drills.fuzz.openapi import run_schemathesis
 from drills.harness.findings import Findings
 from tests.support.server_process import run_server
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 MUTATIONS = 1_000
 
 

@@ -7,7 +7,7 @@ import pytest
 from drills.harness.findings import Findings
 from drills.load import noisy, overload
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.quiet_cores]
 
 
 @pytest.mark.shows("H.4")

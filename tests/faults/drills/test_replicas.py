@@ -11,7 +11,7 @@ from drills.harness.findings import Findings
 from drills.replicas.drill import QUICK, replicas
 from drills.replicas.proxy import run_proxy
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SECONDS = 60.0
 

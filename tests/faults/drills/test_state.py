@@ -19,7 +19,7 @@ from drills.state.replays import replays
 from drills.state.workers import workers
 from drills.state.zombie import zombie
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 Drill = Callable[[Findings], Coroutine[Any, Any, None]]
 SECONDS = 280.0

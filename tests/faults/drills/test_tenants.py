@@ -9,7 +9,7 @@ import pytest
 from drills.harness.findings import Findings
 from drills.tenants.drill import tenants
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 SECONDS = 280.0
 
 

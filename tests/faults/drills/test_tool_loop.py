@@ -16,7 +16,7 @@ from drills.tool_loop.kill9 import InterruptionPoint, loop, make_points
 from drills.tool_loop.mirror_server import BEHAVIOURS
 from drills.tool_loop.zombie import loop_zombie
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 Drill = Callable[[Findings], Coroutine[Any, Any, None]]
 SECONDS = 280.0

@@ -13,7 +13,7 @@ from drills.engines.upstream import UpstreamDrill
 from drills.harness.findings import Findings
 from tests.engines.http.stubs.recorded_streams import RECORDED_STREAMS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 TRIALS = 250
 

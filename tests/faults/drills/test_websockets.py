@@ -7,7 +7,7 @@ import pytest
 from drills.harness.findings import Findings
 from drills.load.websockets import SocketLoad, sockets
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.quiet_cores]
 
 
 async def test_idle_and_unread_websockets_use_little_memory_and_leak_nothing() -> None:

@@ -18,7 +18,7 @@ from tests.support.cpu import measure_slowdown
 from tests.support.server_process import ServerProcess
 from tests.support.timing import measure_fastest
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.quiet_cores]
 
 MIB = 1024 * 1024
 BUSY_MARGIN = 2.0  # beside other tests, which share the processor's caches, the same work takes up to twice as long
