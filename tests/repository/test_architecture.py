@@ -38,7 +38,18 @@ LAYERS = [
     {"core", "clients"},
     {"protocol", "sandbox"},
     {"config", "admission", "egress", "observe", "plugins"},
-    {"child_limits", "ids", "errors", "limits", "http1", "http_server", "offload", "operating_system", "token_bucket"},
+    {
+        "child_limits",
+        "ids",
+        "errors",
+        "limits",
+        "http1",
+        "http_server",
+        "offload",
+        "operating_system",
+        "token_bucket",
+        "version",
+    },
 ]
 
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}

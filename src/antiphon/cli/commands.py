@@ -4,7 +4,6 @@ import gc
 import sys
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version as installed
 
 import click
 
@@ -13,6 +12,7 @@ from antiphon.cli.terminal import ProgressBar, print_banner
 from antiphon.config import Config
 from antiphon.config.settings import CLIENT, settings
 from antiphon.errors import RequestFailed, StartupError
+from antiphon.version import VERSION
 
 UNANSWERED = 1
 NOT_STARTED = 2  # also click's exit code for an invalid command line
@@ -101,7 +101,7 @@ def main() -> None:
 @click.group(
     cls=LazyGroup, help=TOP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
-@click.version_option(installed("antiphon"), "--version", message="antiphon %(version)s")
+@click.version_option(VERSION, "--version", message="antiphon %(version)s")
 def cli() -> None:
     pass
 
@@ -149,4 +149,4 @@ def chat(config: Config, question: str | None, model: str | None, instructions: 
 @cli.command()
 def version() -> None:
     """Print the version."""
-    click.echo(f"antiphon {installed('antiphon')}")
+    click.echo(f"antiphon {VERSION}")

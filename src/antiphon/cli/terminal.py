@@ -5,13 +5,13 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 import click
 
 from antiphon.config import Config
+from antiphon.version import VERSION
 
 _log = logging.getLogger(__name__)
 _MANY_STREAMS = 8  # from which OpenVINO is several times as fast as llama.cpp on x86 CPUs
@@ -47,7 +47,7 @@ def _render_banner(config: Config, url: str, models: list[str], store: str) -> s
     key = ' -H "authorization: Bearer $ANTIPHON_API_KEY"' if config.server.api_key else ""
     body = f'{{"model": "{models[0] if models else "NAME"}", "input": "Hello!"}}'
     lines = [
-        f"Antiphon {version('antiphon')} serves {join_names(models) or 'no model yet'} with {engines}{processes}",
+        f"Antiphon {VERSION} serves {join_names(models) or 'no model yet'} with {engines}{processes}",
         f"  API   {url}/v1",
         f"  docs  {url}/docs",
         f"  store {store}",

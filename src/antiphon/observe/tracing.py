@@ -8,7 +8,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
@@ -20,6 +19,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFl
 from opentelemetry.trace.status import Status, StatusCode
 
 from antiphon.observe.spans import Span, TraceContext
+from antiphon.version import VERSION
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class OtlpTracer:
         self.counts: Counter[str] = Counter()  # spans by outcome
         provider = TracerProvider(resource=_make_resource(), shutdown_on_exit=False)
         self._resource, self._sampler = provider.resource, provider.sampler
-        self._scope = InstrumentationScope("antiphon", version("antiphon"))
+        self._scope = InstrumentationScope("antiphon", VERSION)
         self._batches = BatchSpanProcessor(_CountingExporter(OTLPSpanExporter(endpoint), self.counts))
 
     def should_sample(self, trace: int, name: str, parent: TraceContext | None) -> bool:
@@ -101,7 +101,7 @@ def _make_resource() -> Resource:
     """Return the resource from the OTEL_* variables, with default name and version of the service."""
     configured = Resource.create()
     unnamed = str(configured.attributes[SERVICE_NAME]).startswith("unknown_service")
-    defaults = Resource({SERVICE_VERSION: version("antiphon"), **({SERVICE_NAME: "antiphon"} if unnamed else {})})
+    defaults = Resource({SERVICE_VERSION: VERSION, **({SERVICE_NAME: "antiphon"} if unnamed else {})})
     return configured.merge(defaults)
 
 

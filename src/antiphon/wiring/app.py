@@ -1,6 +1,5 @@
 """Build the application that a Config describes, without a listening socket."""
 
-from importlib.metadata import version
 from typing import Any
 
 from msgspec.structs import replace
@@ -58,6 +57,7 @@ from antiphon.transport.streaming.delivery import Delivery
 from antiphon.transport.streaming.legacy_events import legacy_format_from_config
 from antiphon.transport.websocket.endpoint import WebSocketEndpoint
 from antiphon.transport.websocket.response_task import ResponseTask
+from antiphon.version import VERSION
 from antiphon.wiring.components import ServerComponents, ServerLifecycle
 
 
@@ -74,7 +74,7 @@ def build_app(
     `worker` is set if this process is one of several workers.
     """
     check_output_formats(config)
-    metrics = Metrics(version("antiphon"))
+    metrics = Metrics(VERSION)
     if worker is not None:
         metrics.merge_workers(worker.shared_pages, worker.number)
     observability = Observability(config, metrics)
@@ -91,14 +91,12 @@ def build_app(
     delivery = Delivery(config.server.ping_interval, legacy_format_from_config(config, rate_limiting))
     response_task = ResponseTask(components.responses, authenticator, metrics, delivery, rate_limiting)
     websockets = WebSocketEndpoint(response_task, authenticator, config, components.parts)
-    system = SystemEndpoints(
-        components.models, metrics, authenticator, version("antiphon"), components.probe, components.images
-    )
+    system = SystemEndpoints(components.models, metrics, authenticator, VERSION, components.probe, components.images)
     operating = _operating_routes(config, components, delivery, authenticator)
     clients = ClientsEndpoint(ModelCatalog(components.models, components.images), UserAgentLog())
     routes = [*_api_routes(config, components, delivery), *operating, *collect_routes(clients, system)]
     example_model = next((model.id for model in components.models.models()), "MODEL")
-    docs = DocsEndpoint(routes, version("antiphon"), config.limits, example_model)
+    docs = DocsEndpoint(routes, VERSION, config.limits, example_model)
     routes += collect_routes(docs, *([websockets] if config.server.websocket == "on" else []))
     routes += collect_routes(PageEndpoint()) if config.server.serves_page else []
     observability.register_gauges(components, websockets.__len__, websockets.load)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from importlib.metadata import version
 
 from antiphon.agent.completion_run import CompletionRun
 from antiphon.agent.run import Run
@@ -69,6 +68,7 @@ from antiphon.stores.sql.store import Store
 from antiphon.tools.base import ToolServices
 from antiphon.tools.mcp.client import McpClient
 from antiphon.tools.mcp.servers import make_mcp_settings
+from antiphon.version import VERSION
 
 _REASONING_KEY = "reasoning_key"  # name of the generated key in the store, if none is configured
 _DRAIN_SECONDS = 5.0  # seconds for pending writes at shutdown
@@ -144,7 +144,7 @@ class ServerComponents:
             planner.moderator = Moderator(name, seconds, self.models, planner, relay, attachments.load)
         self.moderator = planner.moderator
         self.monitor = ServerMonitor(
-            version("antiphon"), self.models, runs, self.observability.metrics, self.load_monitor, self.probe
+            VERSION, self.models, runs, self.observability.metrics, self.load_monitor, self.probe
         )
         self.writer = ResponseWriter(
             store, live, config.storage, self.history.remember, self.rate_limits, stored_images

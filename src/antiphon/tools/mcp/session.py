@@ -14,7 +14,6 @@ import contextvars
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Final, TypeVar
 
 from mcp import ClientSession, MCPError
@@ -34,6 +33,7 @@ from antiphon.errors import McpFailed
 from antiphon.observe.spans import make_trace_headers
 from antiphon.tools.mcp.servers import TIMED_OUT, McpServer, McpSettings
 from antiphon.tools.mcp.transports import MessageLimits, list_transports
+from antiphon.version import VERSION
 
 log = logging.getLogger(__name__)
 
@@ -331,4 +331,4 @@ def _describe_error(error: MCPError) -> str:
     return "closed the connection" if error.message == _CLOSED_MESSAGE else f"returned an error: {error.message}"
 
 
-_CLIENT_INFO: Final = Implementation(name="antiphon", version=version("antiphon"))
+_CLIENT_INFO: Final = Implementation(name="antiphon", version=VERSION)
