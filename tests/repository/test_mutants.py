@@ -75,6 +75,7 @@ def find_mutant(path: Path, before: str) -> Mutant:
     return next(one for one in list_mutants("core", path, (PACKAGE / path).read_bytes()) if one.before == before)
 
 
+@pytest.mark.slow
 def test_the_tests_notice_a_mutant_and_pass_without_it(tmp_path: Path) -> None:
     tests, path = "tests/core/test_stop_strings.py", Path("core/stop_strings.py")
     mutant, sources = find_mutant(path, "self.stopped or not text"), Sources(tmp_path)
@@ -101,6 +102,7 @@ def test_wrong_once():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -121,6 +123,7 @@ def test_a_test_that_fails_twice_and_passes_without_the_mutant_notices_it(
     assert failure is None if found is None else failure is not None and failure.endswith(found)
 
 
+@pytest.mark.slow
 def test_a_run_without_an_end_notices_a_mutant(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text("import subprocess\n\ndef test_one(): subprocess.run(['sleep', '60'])\n")
     assert _find_failure([str(tmp_path)], _make_environment(PACKAGE.parent), 0.0) == "no end within 0 s"

@@ -140,6 +140,7 @@ def follow_recipe(title: str, root: Path) -> str:
     return _unindent(command, indent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("title", RECIPES)
 def test_the_command_of_a_recipe_passes_after_its_steps(title: str, tmp_path: Path) -> None:
     root, expected = tmp_path.resolve(), RECIPES[title]
@@ -148,6 +149,7 @@ def test_the_command_of_a_recipe_passes_after_its_steps(title: str, tmp_path: Pa
     assert sum(expected.name in line for line in passed) >= expected.count, "\n".join(passed)
 
 
+@pytest.mark.slow
 def test_all_examples_together_keep_the_rules_of_the_architecture_and_of_style(tmp_path: Path) -> None:
     root = tmp_path.resolve()
     copy_repository(root)
