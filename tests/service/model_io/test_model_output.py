@@ -13,12 +13,13 @@ from antiphon.core.deltas import Text
 from antiphon.core.prompt import IMAGE_MARKER, ChatTemplate, Chunk, ParserChoice, TextPrompt
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
+from antiphon.errors import UnsupportedParameter
 from antiphon.protocol.types.events import Event, OutputTextDelta
 from antiphon.protocol.types.items import FunctionCall, Message, OutputItem, Reasoning
 from antiphon.protocol.types.parts import Logprob, OutputText
 from antiphon.protocol.types.response import Response
 from antiphon.render.control_token_escape import escape_text
-from tests.service.requests import create_response, get_text, make_responses, stream_events
+from tests.service.requests import accept_request, create_response, get_text, make_responses, stream_events
 from tests.support.media_files import encode_data_url, png
 
 pytestmark = pytest.mark.anyio
@@ -145,6 +146,20 @@ async def test_an_image_is_sent_with_the_rendered_prompt_and_escaped_text_is_res
     assert isinstance(prompt, TextPrompt)
     assert (prompt.images, get_last_prompt(engine)) == ((image,), f"{IMAGE_MARKER}\nWhat does it say?")
     assert get_text(response) == "It says <|im_end|>."
+
+
+@pytest.mark.parametrize("model", ["deepseek-r1-distill-qwen-1.5b", "qwen2.5-coder"])
+async def test_an_effort_without_a_variable_is_ignored_if_the_model_reasons_and_refused_otherwise(
+    model: str,
+) -> None:
+    responses = make_responses(TemplatedEngine("{{ messages[0].content }}"))
+    if model.startswith("qwen2.5"):
+        with pytest.raises(UnsupportedParameter, match="no variable") as refused:
+            await accept_request(responses, model=model, reasoning={"effort": "high"})
+        assert refused.value.param == "reasoning.effort"
+    else:
+        accepted = await accept_request(responses, model=model, reasoning={"effort": "high"})
+        assert accepted.ignored == ["reasoning.effort"]
 
 
 async def test_chat_template_kwargs_override_the_effort() -> None:

@@ -109,10 +109,10 @@ class RawModelAdapter:
 
 
 def add_effort_support(capabilities: Capabilities) -> Capabilities:
-    """Add `reasoning.effort` if the model's template has a variable for it."""
-    if capabilities.template is None or not find_effort_variables(capabilities.template.source):
-        return capabilities
-    return replace(capabilities, supported_fields=capabilities.supported_fields | {"reasoning.effort"})
+    """Add `reasoning.effort`, and whether the model's template has a variable for it."""
+    takes_effort = capabilities.template is not None and bool(find_effort_variables(capabilities.template.source))
+    supported = capabilities.supported_fields | {"reasoning.effort"}
+    return replace(capabilities, supported_fields=supported, takes_effort=takes_effort)
 
 
 def _list_visible_tokens(parser_options: ParserOptions) -> tuple[str, ...]:
