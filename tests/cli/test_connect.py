@@ -3,6 +3,7 @@
 Covers `cli/file_changes.py` and `config/client_programs.py`.
 """
 
+import contextlib
 import json
 import os
 import stat
@@ -12,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from antiphon.cli.commands import cli
 from antiphon.cli.connect import QUESTION
 from antiphon.clients.catalog import CLIENTS
 from tests.cli.process import COMMAND, clean_environment, open_terminal
@@ -36,13 +39,24 @@ class Home:
         self._url = server.url
         self.variables: dict[str, str] = {}
 
+    def run_here(self, *arguments: str) -> Result:
+        """Run the command in this process, which has loaded everything already."""
+        unset = dict.fromkeys(os.environ.keys() - self._environment.keys())
+        with contextlib.chdir(self.folder):
+            return CliRunner().invoke(cli, self._add_url(arguments), env={**unset, **self._environment})
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**clean_environment(self.folder), "HOME": str(self.folder), **self.variables}
+
+    def _add_url(self, arguments: tuple[str, ...]) -> list[str]:
+        return ["connect", *arguments, *([] if "--undo" in arguments else ["--url", self._url])]
+
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        environment = {**clean_environment(self.folder), "HOME": str(self.folder), **self.variables}
-        command = [*COMMAND, "connect", *arguments, *([] if "--undo" in arguments else ["--url", self._url])]
         return subprocess.run(
-            command,
+            [*COMMAND, *self._add_url(arguments)],
             cwd=self.folder,
-            env=environment,
+            env=self._environment,
             input=stdin,
             capture_output=True,
             text=True,
@@ -79,17 +93,17 @@ def test_the_program_of_a_library_asks_the_server(home: Home, client: str) -> No
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.shows("I2.2", "I2.4")
 def test_each_client_is_connected_and_nothing_remains_after_undo(home: Home, client: str) -> None:
-    ran = home.run(client, "--yes")
-    assert ran.returncode == 0, ran.stderr
+    ran = home.run_here(client, "--yes")
+    assert ran.exit_code == 0, ran.stderr
     files = home.list_files()
     assert len(files) == len([file for file in CLIENTS[client].files if not file.only_with_key])
     for file in files:
         assert "parrot" in (home.folder / file).read_text()
         assert f"+++ {home.folder / file}" in ran.stdout
-    again = home.run(client, "--yes")
-    assert (again.returncode, again.stdout) == (0, "")
-    undone = home.run(client, "--undo", "--yes")
-    assert undone.returncode == 0, undone.stderr
+    again = home.run_here(client, "--yes")
+    assert (again.exit_code, again.stdout) == (0, "")
+    undone = home.run_here(client, "--undo", "--yes")
+    assert undone.exit_code == 0, undone.stderr
     assert home.list_files() == []
     assert {path.name for path in home.folder.iterdir()} == {"antiphon"}
 
