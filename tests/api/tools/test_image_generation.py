@@ -106,7 +106,7 @@ class BlindEngine(FakeEngine):
         return replace(found, supported_fields=found.supported_fields - {"input_image"})
 
 
-@pytest.mark.shows("E.20")
+@pytest.mark.shows("E.20", "E.21")
 async def test_an_image_is_streamed_with_its_previews_in_the_order_of_openai(server: ApiServer) -> None:
     tool = {**TOOL, "partial_images": 2, "size": "512x256", "background": "opaque"}
     events = await stream(server, {"prompt": OTTER}, tools=[tool])
