@@ -21,7 +21,14 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.engines.base import Task
-from antiphon.engines.connection import EngineAddress, EngineConnection, TcpAddress, UnixAddress, WaitPolicy
+from antiphon.engines.connection import (
+    EngineAddress,
+    EngineConnection,
+    HttpRequest,
+    TcpAddress,
+    UnixAddress,
+    WaitPolicy,
+)
 from antiphon.engines.http.base import HttpEngine, HttpSettings
 from antiphon.engines.http.engine_url import parse_engine_url
 from antiphon.engines.registry import ENGINES
@@ -57,9 +64,11 @@ class _RecordingConnection(EngineConnection):
         self._data: list[bytes] = []
         self._request = b""
 
-    def send_request(self, request: bytes, seconds: float, hope: WaitPolicy | None = None) -> "asyncio.Future[None]":
+    def send_request(
+        self, request: HttpRequest, seconds: float, hope: WaitPolicy | None = None
+    ) -> "asyncio.Future[None]":
         self._save_exchange()
-        self._request = request
+        self._request = b"".join(request)
         return super().send_request(request, seconds, hope)
 
     def data_received(self, data: bytes) -> None:

@@ -16,7 +16,7 @@ from openai.types import image_create_variation_params, image_edit_params, image
 from antiphon.core.images import read_image_info
 from antiphon.protocol.bodies import images as wire
 from tests.api.app import ApiServer, run_api
-from tests.image_services.stub_service import StubService, make_reply
+from tests.image_services.stub_service import StubService, encode_image, make_reply
 from tests.oracles.images import check_image_event, check_images
 from tests.support.asgi_client import AsgiResponse, call
 from tests.support.local_servers import serve_tcp
@@ -214,6 +214,11 @@ async def test_without_an_image_service_requests_are_refused() -> None:
         answer = await api.post("images/generations", {"prompt": "x"})
         assert answer.status == 400
         assert "--image-service" in answer.error["message"]
+        json_edit = await api.post("images/edits", {"prompt": "x", "images": [{"image_url": "data:,no"}]})
+        form = await post_form(api, "edits", ("prompt", b"x"), ("image", b"no image"))
+        variation = await post_form(api, "variations", ("image", b"no image"))
+        for other in (await api.post("images/generations", {}), json_edit, form, variation):
+            assert other.error == answer.error  # before anything else is wrong
         models = (await api.get("models")).json()["data"]
     assert [model["id"] for model in models] == ["fake"]
 
@@ -266,13 +271,14 @@ async def test_a_client_that_leaves_cancels_the_request_to_the_service() -> None
 @pytest.mark.shows("E2.1")
 async def test_a_service_over_http_is_used_and_reported_as_ready() -> None:
     stub = StubService()
-    stub.body = make_reply(PNG)
+    stub.body = json.dumps({"data": [{"b64_json": encode_image(PNG), "revised_prompt": "a sea otter"}]}).encode()
     async with serve_tcp(stub.handle) as port, run_api(image_service=(f"http://127.0.0.1:{port}=my-key",)) as api:
         body = await api.post_ok("images/generations", {"prompt": "x", "model": "drawer"})
         ready = await call(api.app, "GET", "/ready")
         metrics = (await call(api.app, "GET", "/metrics")).body.decode()
     check_images(body)
     assert base64.b64decode(body["data"][0]["b64_json"]) == PNG
+    assert body["data"][0]["revised_prompt"] == "a sea otter"
     assert "usage" not in body
     assert 'antiphon_image_service_up{service="openai"} 1' in metrics
     assert 'antiphon_image_service_running{service="openai"} 0' in metrics

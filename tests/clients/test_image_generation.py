@@ -4,10 +4,10 @@ import json
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from openai import BadRequestError, OpenAI
@@ -15,6 +15,7 @@ from openai.types.responses.response_output_item import ImageGenerationCall
 from openai.types.responses.tool_param import ImageGeneration
 
 from antiphon.core.images import read_image_info
+from drills.harness.memory import MemoryMeter
 from tests.support.media_files import png, png_chunk
 from tests.support.server_process import ServerProcess, run_server
 
@@ -63,23 +64,38 @@ def test_an_image_is_made_streamed_and_edited(server: ServerProcess) -> None:
         assert refused.value.param == "tools[0].size"
 
 
-IMAGE_BYTES, IMAGES = 6 * 1024 * 1024, 17  # more than 100 MB together
+IMAGE_BYTES, IMAGES = 8 * 1024 * 1024, 6  # one prompt shows one of them, and an edit takes three
+SENT_BYTES, SENT_IMAGES = 4 * 1024 * 1024, 8
+COMPLETION = {
+    "object": "chat.completion",
+    "model": "seer",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "I see."}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
+}
 
 
-class ImageHandler(BaseHTTPRequestHandler):
-    """An images API that returns a PNG of six megabytes, each time another one."""
+def make_image(size: int) -> str:
+    """Return another PNG of this many bytes each time, in base64."""
+    return b64encode(png(1024, 1024, png_chunk(b"prIv", os.urandom(size)))).decode()
+
+
+class EngineHandler(BaseHTTPRequestHandler):
+    """An images API that returns large images, and a chat API that reads them."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self._reply(b"{}")
+        self._reply({"data": [{"id": "seer", "object": "model"}]})
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        image = png(1024, 1024, png_chunk(b"prIv", os.urandom(IMAGE_BYTES)))
-        self._reply(json.dumps({"created": 0, "data": [{"b64_json": b64encode(image).decode()}]}).encode())
+        left = int(self.headers["content-length"])
+        while left > 0:
+            left -= len(self.rfile.read(min(left, 1024 * 1024)))
+        image = {"created": 0, "data": [{"b64_json": make_image(IMAGE_BYTES)}]}
+        self._reply(image if self.path.startswith("/v1/images/") else COMPLETION)
 
-    def _reply(self, body: bytes) -> None:
+    def _reply(self, value: object) -> None:
+        body = json.dumps(value).encode()
         self.send_response(200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
@@ -89,44 +105,59 @@ class ImageHandler(BaseHTTPRequestHandler):
     def log_message(self, *args: object) -> None: ...
 
 
-@contextmanager
-def run_image_service() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), ImageHandler) as service:
-        Thread(target=service.serve_forever, daemon=True).start()
-        yield f"sglang://127.0.0.1:{service.server_port}"
-        service.shutdown()
+@pytest.fixture(scope="module")
+def large_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with a store on the disk, an image service, an engine behind HTTP, and room for large requests."""
+    folder = tmp_path_factory.mktemp("large")
+    (folder / "script.toml").write_text(SCRIPT)
+    with ThreadingHTTPServer(("127.0.0.1", 0), EngineHandler) as other:
+        Thread(target=other.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{other.server_port}"
+        engines = ("--engine", "fake", "--fake-script", str(folder / "script.toml"), "--engine", f"http://{address}")
+        limits = ("--limit-body-bytes", str(2**27), "--limit-attached-bytes", str(2**27))
+        store = ("--store", str(folder / "my.db"))
+        with run_server(*engines, "--image-service", f"sglang://{address}", *limits, *store) as server:
+            yield server
+        other.shutdown()
 
 
-def read_peak_bytes(server: ServerProcess) -> int:
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) * 1024
+def create(server: ServerProcess, **fields: Any) -> dict[str, Any]:
+    status, body = server.post({"model": "fake", "tools": [{"type": "image_generation"}], **fields})
+    assert status == 200, body[:300]
+    response: dict[str, Any] = json.loads(body)
+    return response
 
 
 @pytest.mark.shows("E.20")
 @pytest.mark.timeout(600)
-def test_a_hundred_megabytes_of_images_grow_the_server_by_less_than_three_times_as_much(tmp_path: Path) -> None:
-    script = tmp_path / "script.toml"
-    script.write_text(SCRIPT)
-    options = ("--engine", "fake", "--fake-script", str(script), "--store", str(tmp_path / "my.db"))
-    with run_image_service() as service, run_server(*options, "--image-service", service) as server:
-        client = OpenAI(base_url=server.v1, api_key="none", max_retries=0, timeout=120)
-        client.responses.create(model="fake", input="draw", tools=[{"type": "image_generation"}])
-        before, conversation, previous = read_peak_bytes(server), [], None
-        for _ in range(IMAGES):
-            response = client.responses.create(
-                model="fake", input="draw", previous_response_id=previous, tools=[{"type": "image_generation"}]
-            )
-            assert response.output_text == "Here it is."
-            conversation.append(response.id)
-            previous = response.id
-        for response_id in conversation:
-            (made, *_) = client.responses.retrieve(response_id).output
-            assert isinstance(made, ImageGenerationCall)
-            assert len(made.result or "") > IMAGE_BYTES
-        edited = client.responses.create(
-            model="fake", input="hat", previous_response_id=previous, tools=[{"type": "image_generation"}]
-        )
-        assert edited.output[0].status == "completed"  # type: ignore[union-attr]
-        grown = read_peak_bytes(server) - before
-        assert grown < 3 * IMAGES * IMAGE_BYTES, f"{grown:,} bytes"
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="platform: not Linux")
+def test_images_that_were_made_grow_the_server_by_less_than_three_times_as_much(large_server: ServerProcess) -> None:
+    previous, conversation = create(large_server, input="draw")["id"], []
+    memory = MemoryMeter(large_server.process.pid)
+    for _ in range(IMAGES):
+        previous = create(large_server, input="draw", previous_response_id=previous)["id"]
+        conversation.append(previous)
+    for response_id in conversation:
+        status, body = large_server.send("GET", f"/v1/responses/{response_id}")
+        assert (status, len(body) > IMAGE_BYTES) == (200, True)
+    edited = create(large_server, input="hat", previous_response_id=previous)
+    assert edited["output"][0]["action"] == "edit"
+    assert edited["output"][0]["status"] == "completed"
+    grown = memory.measure_peak_growth()
+    assert grown < 3 * IMAGES * IMAGE_BYTES, f"{grown:,} bytes"
+
+
+@pytest.mark.shows("E.20")
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="platform: not Linux")
+def test_images_that_a_user_sends_grow_the_server_by_less_than_three_times_as_much(large_server: ServerProcess) -> None:
+    def see(size: int) -> None:
+        urls = [f"data:image/png;base64,{make_image(size)}" for _ in range(SENT_IMAGES)]
+        content = [{"type": "input_image", "image_url": url} for url in urls]
+        create(large_server, model="seer", input=[{"role": "user", "content": content}], tools=[], store=False)
+
+    see(1000)
+    memory = MemoryMeter(large_server.process.pid)
+    see(SENT_BYTES)
+    grown = memory.measure_peak_growth()
+    assert grown < 3 * SENT_IMAGES * SENT_BYTES, f"{grown:,} bytes"

@@ -52,6 +52,21 @@ async def test_a_call_sends_json_and_decodes_the_response() -> None:
     assert seen == [b"/say {}"]
 
 
+async def test_a_large_body_is_sent_without_a_copy() -> None:
+    body, lengths = b'"%b"' % (b"x" * 3_000_000), list[int]()
+
+    async def behave(reader: Reader, writer: Writer) -> None:
+        lengths.append(len(await read_request(reader)))
+        writer.write(json_response(b'{"word":"hi"}'))
+
+    async with upstream(behave) as path:
+        client = make_client(path)
+        assert client.build_request("/say", body)[-1] is body
+        assert len(client.build_request("/say", b"{}")) == 1  # one write, one packet
+        assert await client.post("/say", body, WORD) == Word("hi")
+    assert lengths == [len(b"/say ") + len(body)]
+
+
 async def test_an_unstreamed_response_is_awaited_while_the_wait_policy_allows() -> None:
     decisions = [True, True, False]
 

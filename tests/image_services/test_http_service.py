@@ -112,6 +112,12 @@ async def test_openai_models_are_not_sent_the_field_that_they_reject() -> None:
         stub.body = make_reply(PNG)
         await generate(service, model="gpt-image-2")
         assert stub.fields == {"prompt": "cat", "model": "gpt-image-2"}
+        await generate(service)  # OpenAI's default may be such a model
+        assert stub.fields == {"prompt": "cat"}
+    async with run_stub("localai") as (service, stub):
+        stub.body = make_reply(PNG)
+        await generate(service)
+        assert stub.fields == {"prompt": "cat", "response_format": "b64_json"}
 
 
 async def test_the_operators_models_and_defaults_are_sent() -> None:
@@ -143,7 +149,6 @@ async def test_an_edit_is_a_form_with_all_images_and_the_mask() -> None:
             "n": [b"1"],
             "input_fidelity": [b"high"],
             "prompt": [b"add a hat"],
-            "response_format": [b"b64_json"],
             "image[]": [SOURCE.body, SOURCE.body],
             "mask": [SOURCE.body],
         }
@@ -326,6 +331,30 @@ async def test_a_reply_above_the_limit_is_not_read_to_its_end(monkeypatch: pytes
         assert "size limit" in (await find_failure(service)).message
         stub.media_type, stub.body = "text/event-stream", make_event("image_generation.completed", bytes(2_000_000))
         assert "size limit" in (await find_failure(service, partial_images=1)).message
+
+
+async def test_a_stream_above_the_limit_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_service, "_MAX_STREAM_BYTES", 1000)
+    async with run_stub() as (service, stub):
+        preview = make_event("image_generation.partial_image", partial_image_index=7)  # not requested
+        stub.media_type, stub.body = "text/event-stream", preview * 9 + make_event("image_generation.completed")
+        assert "a stream that exceeds the size limit" in (await find_failure(service, partial_images=1)).message
+
+
+async def test_one_image_in_base64_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_service, "MAX_RESULT_BYTES", len(PNG) - 1)
+    async with run_stub() as (service, stub):
+        stub.body = make_reply(PNG)
+        assert "an image that cannot be read" in (await find_failure(service)).message
+
+
+async def test_images_in_base64_of_one_result_are_limited_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "MAX_RESULT_BYTES", 2 * len(PNG))
+    async with run_stub() as (service, stub):
+        stub.body = make_reply(PNG, PNG)
+        assert len((await generate(service, n=2)).images) == 2
+        stub.body = make_reply(PNG, PNG, PNG)
+        assert f"more than {2 * len(PNG)} bytes of images" in (await find_failure(service, n=3)).message
 
 
 async def test_a_truncated_reply_is_a_failure() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon.config.image_settings import ImageServiceSpec
-from antiphon.core.image_generation import ImageRequest, ImageResult, PartialImage
+from antiphon.core.image_generation import ImageRequest, ImageResult, PartialImage, SourceImage
 from antiphon.egress import EgressClient
 from antiphon.errors import (
     AntiphonError,
@@ -22,6 +22,8 @@ from antiphon.image_services.fake_service import FakeImageService
 from antiphon.service.images import Images
 
 pytestmark = pytest.mark.anyio
+
+SOURCE = SourceImage(b"", "image/png")
 
 
 class WatchedService(FakeImageService):
@@ -109,12 +111,20 @@ async def test_a_service_that_does_not_respond_is_used_only_without_another() ->
         ({"background": "transparent", "output_format": "jpeg"}, "background"),
         ({"quality": "high"}, "quality"),
         ({"style": "vivid"}, "style"),
+        ({"mask": SourceImage(b"", "image/png")}, "mask"),
+        ({"sources": (SOURCE,), "mask": SourceImage(b"", "image/jpeg")}, "mask"),
+        ({"sources": (SOURCE,), "mask": SourceImage(bytes(4 * 1024 * 1024 + 1), "image/png")}, "mask"),
     ],
 )
 async def test_what_no_service_can_honour_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     error = find_error(Images([WatchedService()], 4), "tools[2].", **fields)
     assert isinstance(error, InvalidValue | UnsupportedParameter)
     assert error.param == f"tools[2].{param}"
+
+
+def test_a_mask_may_have_four_megabytes() -> None:
+    mask = SourceImage(bytes(4 * 1024 * 1024), "image/png")
+    Images([WatchedService()], 4).check(ImageRequest(prompt="x", sources=(SOURCE,), mask=mask), "")
 
 
 async def test_a_full_queue_is_busy() -> None:

@@ -12,6 +12,7 @@ client's own tools (a shell, a patch, a computer) are gathered too and emitted a
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.deltas import (
     CallDelta,
@@ -36,7 +37,7 @@ _KINDS: dict[str, CallKind] = {"custom": "custom", "mcp": "mcp", "code_interpret
 _STREAMED_KINDS = frozenset({"mcp", "code_interpreter"})  # of calls that the server runs
 # Namespaces of gpt-oss with one tool, which is called by any name in it.
 _IMAGES = "image_generation.generate"
-_NAMESPACES = {"container": CONTAINER_EXEC, "image_generation": _IMAGES, "images": _IMAGES}
+_NAMESPACES = {"container": CONTAINER_EXEC, "image_generation": _IMAGES, "image_gen": _IMAGES, "images": _IMAGES}
 _TEXT_ARGUMENTS = {"custom": "input", "code_interpreter": "code"}  # the only argument, which is passed on as text
 
 
@@ -187,7 +188,8 @@ class ToolCallResolver(Struct, eq=False):
         if offer.kind in _CLIENT_RUN_KINDS:
             self.client_call_count += 1
         if offer.kind not in ("function", "custom"):
-            self._gathered_offers[key] = offer
+            is_edit = offer.recipient == _IMAGES and name.partition(".")[2].startswith("edit")
+            self._gathered_offers[key] = replace(offer, name=f"{offer.name}.edit") if is_edit else offer
         out.append(CallStarted(key, offer.name, _KINDS.get(offer.kind, "function"), offer.namespace))
 
     def _match_spelling(self, name: str) -> OfferedTool | None:

@@ -17,13 +17,14 @@ from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder, decode, encode
 
 from antiphon.engines.base import JSON_MEDIA_TYPE
-from antiphon.engines.connection import ConnectionLost, EngineAddress, EngineConnection, WaitPolicy
+from antiphon.engines.connection import ConnectionLost, EngineAddress, EngineConnection, HttpRequest, WaitPolicy
 from antiphon.errors import EngineFailed, Unavailable
 from antiphon.observe.spans import CURRENT_SPAN, make_trace_headers
 
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
+_MAX_JOINED_BYTES = 64 * 1024  # of a body that is sent in one write with its headers
 MAX_ERROR_BODY_BYTES = 64 * 1024
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # about two million tokens as most engines send them
@@ -99,9 +100,8 @@ class EngineClient:
         self._connections: set[EngineConnection] = set()  # idle and busy connections
 
     async def get(self, path: str, decoder: Decoder[T]) -> T:
-        return await self._send_and_decode(
-            f"GET {self._base_path}{path} HTTP/1.1\r\n{self._headers}\r\n".encode(), decoder
-        )
+        head = f"GET {self._base_path}{path} HTTP/1.1\r\n{self._headers}\r\n"
+        return await self._send_and_decode((head.encode(),), decoder)
 
     async def post(self, path: str, body: bytes, decoder: Decoder[T]) -> T:
         return await self._send_and_decode(self.build_request(path, body), decoder)
@@ -112,7 +112,7 @@ class EngineClient:
 
     async def post_raw(self, path: str, body: bytes, media_type: str) -> tuple[bytes, str, bytes]:
         """POST a body and return the response undecoded: its body, content type and `metadata` header."""
-        connection = await self._open(self.build_request(path, body, media_type))
+        connection = await self._open(self.build_request(path, body, media_type=media_type))
         return await self._read_body(connection, MAX_BODY_BYTES), connection.content_type, connection.metadata
 
     async def open_raw(self, path: str, body: bytes) -> EngineConnection:
@@ -130,25 +130,22 @@ class EngineClient:
 
     async def post_stream(self, path: str, body: bytes, decoder: Decoder[T]) -> "EventStream[T]":
         """POST a body and return the event stream once the response has begun; the caller closes it."""
-        return await self.open_stream(self.build_request(path, body), decoder)
-
-    async def open_stream(self, request: bytes, decoder: Decoder[T]) -> "EventStream[T]":
-        """Send a built request and return the event stream of its response.
-
-        Unlike `post_stream` it does not hold a second copy of a large body while the engine is working.
-        """
-        connection = await self._open(request)
+        connection = await self._open(self.build_request(path, body))
         if connection.is_sse:
             return EventStream(self, connection, decoder)
         raise NotAStream(self.label, self.redact_key(await self._read_body(connection, MAX_ERROR_BODY_BYTES)))
 
-    def build_request(self, path: str, body: bytes, media_type: str = JSON_MEDIA_TYPE) -> bytes:
-        """Build a POST request for `send`."""
+    def build_request(self, path: str, *body: bytes, media_type: str = JSON_MEDIA_TYPE) -> HttpRequest:
+        """Build a POST request for `send` from the pieces of its body. Large ones are not copied: they may be images of
+        a hundred megabytes.
+        """
         trace = ""
         if CURRENT_SPAN.get() is not None:
             trace = "".join([f"{name}: {value}\r\n" for name, value in make_trace_headers()])
         head = f"POST {self._base_path}{path} HTTP/1.1\r\n{self._headers}Content-Type: {media_type}\r\n{trace}"
-        return b"%bContent-Length: %d\r\n\r\n%b" % (head.encode(), len(body), body)
+        size = sum(map(len, body))
+        pieces = (b"%bContent-Length: %d\r\n\r\n" % (head.encode(), size), *body)
+        return pieces if size > _MAX_JOINED_BYTES else (b"".join(pieces),)
 
     def redact_key(self, data: bytes) -> bytes:
         """Remove the engine's key from its output, in case the engine repeats it: clients must not see it."""
@@ -160,14 +157,16 @@ class EngineClient:
         self._connections.clear()
         self._idle.clear()
 
-    async def _send_and_decode(self, request: bytes, decoder: Decoder[T]) -> T:
+    async def _send_and_decode(self, request: HttpRequest, decoder: Decoder[T]) -> T:
         data = await self._read_body(await self._open(request), MAX_BODY_BYTES)
         try:
             return decoder.decode(data)
         except DECODE_ERRORS as error:
             raise self.decode_error(error) from None
 
-    async def send(self, request: bytes, max_bytes: int, policy: WaitPolicy | None = None) -> bytes | EngineConnection:
+    async def send(
+        self, request: HttpRequest, max_bytes: int, policy: WaitPolicy | None = None
+    ) -> bytes | EngineConnection:
         """Send a request and return the body of its response, or the connection if that is an event stream.
 
         The caller releases the connection.
@@ -185,7 +184,7 @@ class EngineClient:
             raise self._size_error()
         return data
 
-    async def _open(self, request: bytes, policy: WaitPolicy | None = None) -> EngineConnection:
+    async def _open(self, request: HttpRequest, policy: WaitPolicy | None = None) -> EngineConnection:
         """Send a request and return its connection once a 2xx response has begun; the caller releases it.
 
         `policy` may extend the timeout for the first byte. An idle connection may have been closed by the engine in the
@@ -197,7 +196,7 @@ class EngineClient:
         return await self._exchange(await self._connect(), request, policy)
 
     async def _exchange(
-        self, connection: EngineConnection, request: bytes, policy: WaitPolicy | None
+        self, connection: EngineConnection, request: HttpRequest, policy: WaitPolicy | None
     ) -> EngineConnection:
         is_open = False
         try:

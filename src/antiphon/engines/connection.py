@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection to an engine: requests are sent in one write, responses are read in pieces.
+"""One HTTP/1.1 connection to an engine: small requests are sent in one write, responses are read in pieces.
 
     idle ──send──▶ waiting ──headers──▶ reading ──last byte──▶ idle (or closed, without keep-alive)
                       └────────── lost, invalid data, timeout ──────────▶ closed
@@ -26,6 +26,7 @@ MAX_UNREAD_BYTES = 256 * 1024
 SLICE_BYTES = 64 * 1024  # delivered at a time: some hundred tokens, which take about a millisecond
 MAX_RETRY_AFTER = 600.0
 
+HttpRequest = tuple[bytes, ...]  # written one after the other
 DataSink = Callable[[bytes], Awaitable[None] | None]  # returns what must finish before the next call, or None
 WaitPolicy = Callable[[float], bool]  # given the time of the request, whether to wait once more for a silent engine
 
@@ -95,7 +96,7 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
         return min(max(float(value), 1.0), MAX_RETRY_AFTER) if value.isdigit() else None
 
     def send_request(
-        self, request: bytes, timeout: float, wait_policy: WaitPolicy | None = None
+        self, request: HttpRequest, timeout: float, wait_policy: WaitPolicy | None = None
     ) -> "asyncio.Future[None]":
         """Send a request; the future is done once all response headers have arrived.
 
@@ -107,7 +108,8 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
         self._sent_at = self._loop.time()
         waiting = self._wait(self._sent_at + timeout)
         if self._transport is not None:
-            self._transport.write(request)
+            for piece in request:
+                self._transport.write(piece)
         return waiting
 
     async def read(self, seconds: float) -> bytes:

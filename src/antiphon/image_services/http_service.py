@@ -27,7 +27,7 @@ from antiphon.core.image_generation import (
 )
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EngineTimeouts, EventSplitter
-from antiphon.engines.connection import EngineConnection
+from antiphon.engines.connection import EngineConnection, HttpRequest
 from antiphon.engines.http.engine_url import parse_engine_url
 from antiphon.engines.http.error_mapping import error_text, map_http_error, map_stream_error
 from antiphon.errors import AntiphonError, EngineFailed, FetchFailed, StartupError, UrlRefused
@@ -128,10 +128,8 @@ class HttpImageService:
 
     async def generate(self, request: ImageRequest) -> AsyncGenerator[PartialImage | ImageResult, None]:
         streamed = self._table.streams and request.partial_images > 0
-        built = await run_sized(_count_source_bytes(request), self._build_request, request, streamed)
         try:
-            reply = await self._client.send(built, _MAX_REPLY_BYTES)
-            del built  # it may contain many images, and the rest takes time
+            reply = await self._client.send(self._build_request(request, streamed), _MAX_REPLY_BYTES)
             if isinstance(reply, EngineConnection):
                 try:
                     async with aclosing(self._read_stream(reply, request)) as events:
@@ -144,13 +142,14 @@ class HttpImageService:
         except EngineHttpError as error:
             raise self._map_error(error, request) from None
 
-    def _build_request(self, request: ImageRequest, streamed: bool) -> bytes:
+    def _build_request(self, request: ImageRequest, streamed: bool) -> HttpRequest:
         fields = {**self._defaults, **self._table.list_fields(request)}
         if not request.variation:
             fields["prompt"] = clean_prompt(request.prompt)
         if (model := self._translate_model(request.model)) is not None:
             fields["model"] = model
-        if not (model or "").startswith(_BASE64_ONLY_MODELS):
+        may_refuse = self._table.has_unknown_model and not request.variation  # no model with variations refuses it
+        if not (may_refuse if model is None else model.startswith(_BASE64_ONLY_MODELS)):
             fields["response_format"] = "b64_json"
         if streamed:
             fields |= {"stream": True, "partial_images": request.partial_images}
@@ -161,7 +160,8 @@ class HttpImageService:
         files = [(name, source) for source in request.sources]
         if request.mask is not None:
             files.append(("mask", request.mask))
-        return self._client.build_request(path, *_encode_form(fields, files))
+        pieces, media_type = _encode_form(fields, files)
+        return self._client.build_request(path, *pieces, media_type=media_type)
 
     def _translate_model(self, model: str | None) -> str | None:
         """Return the model's name at the service; None: the service has one, or chooses."""
@@ -251,10 +251,6 @@ class HttpImageService:
         return map_stream_error(self._label, error)
 
 
-def _count_source_bytes(request: ImageRequest) -> int:
-    return sum([len(source.body) for source in request.sources])
-
-
 def _decode_error(body: bytes) -> Any:
     with suppress(*DECODE_ERRORS):
         return _get_field(_ANY_JSON.decode(body), "error")
@@ -280,8 +276,8 @@ def _read_usage(usage: Any) -> ImageUsage | None:
     )
 
 
-def _encode_form(fields: dict[str, Any], files: Iterable[tuple[str, SourceImage]]) -> tuple[bytes, str]:
-    """Return a form (RFC 7578) and its media type. The boundary cannot be in the files: it is random."""
+def _encode_form(fields: dict[str, Any], files: Iterable[tuple[str, SourceImage]]) -> tuple[list[bytes], str]:
+    """Return the pieces of a form (RFC 7578) and its media type. The boundary cannot be in the files: it is random."""
     boundary = f"antiphon-{token_hex(16)}"
     pieces: list[bytes] = []
     for name, value in fields.items():
@@ -291,4 +287,4 @@ def _encode_form(fields: dict[str, Any], files: Iterable[tuple[str, SourceImage]
         suffix = file.media_type.rpartition("/")[2]
         head = f'Content-Disposition: form-data; name="{name}"; filename="{number}.{suffix}"'
         pieces += [f"--{boundary}\r\n{head}\r\nContent-Type: {file.media_type}\r\n\r\n".encode(), file.body, b"\r\n"]
-    return b"".join([*pieces, f"--{boundary}--\r\n".encode()]), f"multipart/form-data; boundary={boundary}"
+    return [*pieces, f"--{boundary}--\r\n".encode()], f"multipart/form-data; boundary={boundary}"

@@ -50,6 +50,7 @@ class ServiceTable(Struct, frozen=True, kw_only=True):
     max_images: int = MAX_IMAGES
     one_model: bool = False  # its server has one model, so no name is sent unless the operator maps it
     streams: bool = False  # sends previews
+    has_unknown_model: bool = False  # a request without a model may be one to a model that returns base64 alone
 
     def check(self, request: ImageRequest, param: str, name: str) -> None:
         """Raise UnsupportedParameter for the first field that this kind cannot honour."""
@@ -91,7 +92,7 @@ _ALL_OPERATIONS: Final[frozenset[Operation]] = frozenset({"generations", "edits"
 KINDS: Final[dict[str, ServiceTable]] = {
     "openai": ServiceTable(
         title="OpenAI and compatible servers", port=80, formats=_RASTER, operations=_ALL_OPERATIONS, streams=True,
-        fields=_GPT_FIELDS, edit_fields=_ALL_FIELDS - {"style", "moderation"},
+        has_unknown_model=True, fields=_GPT_FIELDS, edit_fields=_ALL_FIELDS - {"style", "moderation"},
     ),
     "vllm-omni": ServiceTable(
         title="vLLM-Omni", port=8000, formats=_RASTER, one_model=True, fields=_BASIC, edit_fields=_ENCODED

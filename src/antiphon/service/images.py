@@ -57,6 +57,11 @@ class Images:
     def count_running(self) -> dict[str, float]:
         return {member.service.name: member.admission.running for member in self._members}
 
+    def check_configured(self) -> None:
+        """Raise UnsupportedParameter if there is no service."""
+        if not self._members:
+            raise UnsupportedParameter(NOT_CONFIGURED)
+
     def check(self, request: ImageRequest, param: str) -> None:
         self._find(request, f"{param}." if param and not param.endswith(".") else param)
 
@@ -87,8 +92,7 @@ class Images:
 
     def _find(self, request: ImageRequest, param: str) -> _Member:
         """Choose the service. Raises BadRequest or ModelNotFound."""
-        if not self._members:
-            raise UnsupportedParameter(NOT_CONFIGURED)
+        self.check_configured()
         check_request(request, param)
         fitting: list[_Member] = []
         refusal: BadRequest | None = None

@@ -43,7 +43,15 @@ async def test_audio_reaches_a_model_that_takes_it(data: str, audio_format: str)
 
 @pytest.mark.parametrize(
     ("data", "audio_format"),
-    [("", "wav"), ("AAAA", "wav"), (WAV, "mp3"), (MP3, "wav"), ("#" * 40, "wav"), ("é", "mp3")],
+    [
+        ("", "wav"),
+        ("AAAA", "wav"),
+        (WAV, "mp3"),
+        (MP3, "wav"),
+        ("#" * 40, "wav"),
+        ("é", "mp3"),
+        *[(MP3 + 20 * "AAAA" + end, "mp3") for end in ("#AAA", "éAAA", "====", "A=AA", "\ud83c\udf99")],
+    ],
 )
 async def test_data_of_another_format_is_refused_by_name(data: str, audio_format: str) -> None:
     async with run_api() as server:

@@ -266,6 +266,8 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "no call": ({"input": [make_output(CALL)]}, "input[0].call_id"),
     "no image": ({"input": [CALL, {**make_output(CALL), "output": {"type": "computer_screenshot"}}]},
                  "input[1].output.image_url"),
+    "two images": ({"input": [CALL, {**make_output(CALL), "output": {**make_output(CALL)["output"], "file_id": "f"}}]},
+                   "input[1].output.file_id"),
     "a check that is not acknowledged": (
         {"input": [{**CALL, "pending_safety_checks": [CHECK]}, make_output(CALL)]},
         "input[1].acknowledged_safety_checks",

@@ -21,10 +21,13 @@ from antiphon.core.prompt import Chunk
 from antiphon.engines.base import Capabilities
 from antiphon.engines.fake import FakeEngine, FakeSettings
 from antiphon.image_services.fake_service import draw_png
+from antiphon.tools.image_generation import response_images
 from tests.api.app import ApiServer, Client, parse_events, run_api
 from tests.api.containers.container_api import ContainerApi
 from tests.golden.harmony.cases import encode_tokens
+from tests.image_services.stub_service import StubService, encode_image
 from tests.oracles.responses import accumulate, check_event, check_response
+from tests.support.local_servers import serve_tcp
 from tests.support.media_files import png
 from tests.transport.websocket.ws_client import open_websocket
 
@@ -103,7 +106,7 @@ class BlindEngine(FakeEngine):
         return replace(found, supported_fields=found.supported_fields - {"input_image"})
 
 
-@pytest.mark.shows("E.20")
+@pytest.mark.shows("E.20", "E.21")
 async def test_an_image_is_streamed_with_its_previews_in_the_order_of_openai(server: ApiServer) -> None:
     tool = {**TOOL, "partial_images": 2, "size": "512x256", "background": "opaque"}
     events = await stream(server, {"prompt": OTTER}, tools=[tool])
@@ -260,6 +263,8 @@ async def test_arguments_that_do_not_fit_are_told_to_the_model(server: ApiServer
     response = await create(server, arguments)
     assert [item["status"] for item in response["output"]] == ["failed", "completed"]
     assert "Error: " in last_prompt(server)
+    error = response["output"][0]["error"]
+    assert (error["code"], error["type"]) == ("invalid_value", "invalid_request_error")
 
 
 async def test_max_tool_calls_counts_images(server: ApiServer) -> None:
@@ -328,6 +333,25 @@ async def test_an_edit_takes_the_newest_images_of_messages_and_of_this_response(
     assert second == draw("b", *photos[2:], b64decode(first))
 
 
+async def test_an_edit_takes_as_many_of_the_newest_images_as_fit(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = [png(8, 8 + number) for number in range(4)]
+    monkeypatch.setattr(response_images, "_MAX_SOURCE_CHARACTERS", sum([len(to_url(photo)) for photo in photos[2:]]))
+    response = await create(server, {"prompt": "a", "action": "edit"}, input=show(*photos))
+    assert response["output"][0]["result"] == draw("a", *photos[2:])
+    monkeypatch.setattr(response_images, "_MAX_SOURCE_CHARACTERS", 1)  # the newest is always sent
+    response = await create(server, {"prompt": "a", "action": "edit"}, input=show(*photos))
+    assert response["output"][0]["result"] == draw("a", photos[3])
+
+
+async def test_the_prompt_that_a_service_reports_is_the_revised_one() -> None:
+    stub = StubService()
+    stub.body = json.dumps({"data": [{"b64_json": encode_image(PHOTO), "revised_prompt": "a sea otter"}]}).encode()
+    async with serve_tcp(stub.handle) as port, run_api(image_service=(f"http://127.0.0.1:{port}",)) as api:
+        assert (await create(api, {"prompt": OTTER}))["output"][0]["revised_prompt"] == "a sea otter"
+
+
 async def test_a_mask_and_stored_files_are_part_of_an_edit(server: ApiServer) -> None:
     file_id = await ContainerApi(server).store_file(PHOTO, "photo.png")
     mask_id = await ContainerApi(server).store_file(MASK, "mask.png")
@@ -369,8 +393,18 @@ async def test_a_result_of_the_client_that_is_no_image_is_refused_by_name(server
 
 
 @pytest.mark.shows("E2.2")
-@pytest.mark.parametrize("recipient", ["image_generation.generate", "image_generation.text2im", "images.create"])
-async def test_the_namespaces_of_gpt_oss_lead_to_the_service(recipient: str) -> None:
+@pytest.mark.parametrize(
+    ("recipient", "action"),
+    [
+        ("image_generation.generate", "generate"),
+        ("image_generation.text2im", "generate"),
+        ("image_gen.text2im", "generate"),
+        ("images.create", "generate"),
+        ("image_generation.edit", "edit"),
+        ("images.edits", "edit"),
+    ],
+)
+async def test_the_namespaces_of_gpt_oss_lead_to_the_service(recipient: str, action: str) -> None:
     engine = FakeEngine(FakeSettings(level="harmony"))
     async with asyncio.timeout(60), run_api(engine=engine, **SERVICE) as gpt_oss:
         for output in (
@@ -378,8 +412,10 @@ async def test_the_namespaces_of_gpt_oss_lead_to_the_service(recipient: str) -> 
             "<|channel|>final<|message|>Here it is.<|return|>",
         ):
             engine.says(*[Chunk(tokens=(token,)) for token in encode_tokens(output)])
-        response = await gpt_oss.create(tools=[TOOL])
-        assert response["output"][0]["result"] == draw(OTTER)
+        made = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": to_url(PHOTO)[22:]}
+        response = await gpt_oss.create(tools=[TOOL], input=[made, {"role": "user", "content": "?"}])
+        assert response["output"][0]["result"] == draw(OTTER, *([PHOTO] if action == "edit" else []))
+        assert response["output"][0]["action"] == action
         assert response["output"][1]["content"][0]["text"] == "Here it is."
 
 

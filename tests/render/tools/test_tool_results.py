@@ -25,11 +25,11 @@ def make_call(number: int, output: str = "a picture") -> Json:
     }  # fmt: skip
 
 
-def render_outputs(count: int, features: frozenset[str] = ALL_FEATURES) -> list[Any]:
+def render_outputs(count: int, features: frozenset[str] = ALL_FEATURES, data: str = "") -> list[Any]:
     """Render the outputs of `count` calls, each of which returned a text and an image."""
     create_request = make_request(input=[user_message(), *map(make_call, range(count))])
     tool_outputs: dict[str, ToolOutputContent] = {
-        f"mcp_{number}": [InputText(text="Look:"), InputImage(image_url=f"data:image/png;base64,{number:04}")]
+        f"mcp_{number}": [InputText(text="Look:"), InputImage(image_url=f"data:image/png;base64,{number:04}{data}")]
         for number in range(count)
     }
     made = render_chat(
@@ -51,6 +51,13 @@ def test_only_the_last_images_are_shown() -> None:
     contents = render_outputs(MAX_SHOWN_IMAGES + 2)
     assert [isinstance(content, str) for content in contents] == [True] * 2 + [False] * MAX_SHOWN_IMAGES
     assert "not shown again" in contents[0]
+
+
+def test_images_of_more_than_sixteen_megabytes_are_not_shown_together() -> None:
+    contents = render_outputs(4, data="A" * (5 * 1024 * 1024))
+    assert [isinstance(content, str) for content in contents] == [True, False, False, False]
+    contents = render_outputs(4, data="A" * (6 * 1024 * 1024))
+    assert [isinstance(content, str) for content in contents] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(

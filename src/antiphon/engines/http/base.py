@@ -385,9 +385,9 @@ class HttpEngine(HttpTasks):
 
     async def _start_stream(self, request: GenerationRequest) -> "_StartedRequest":
         endpoint, request, in_reasoning = await self._prepare_request(request)
-        http_request = self._client.build_request(endpoint.path, endpoint.body(request, stream=True))
+        body = endpoint.body(request, stream=True)
         try:
-            stream = await self._client.open_stream(http_request, endpoint.decoder)
+            stream = await self._client.post_stream(endpoint.path, body, endpoint.decoder)
         except errors.AntiphonError as error:
             raise self._map_error(error, request.model) from None
         return _StartedRequest(endpoint, request, in_reasoning, stream)

@@ -9,6 +9,7 @@ from antiphon.errors import InvalidValue, MissingParameter, MutuallyExclusive, U
 from antiphon.protocol.types.tools import ImageGenerationTool
 
 NAME: Final = "image_generation"
+EDIT: Final = f"{NAME}.edit"  # a call by gpt-oss, which addresses edits by a recipient of their own
 SIZE_PATTERN: Final = r"^(auto|[1-9]\d{1,4}x[1-9]\d{1,4})$"
 _NOT_SUPPORTED: Final = ("complexity", "frame_count", "frame_duration_ms", "svg")  # no image service has them
 

@@ -26,7 +26,7 @@ from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import InputImage
 from antiphon.protocol.types.tools import ImageGenerationTool, ImageQuality
 from antiphon.tools.base import DeltaSink, ImageBackend, LoadImages, ModelToolCall, ResponseTool, ToolResult
-from antiphon.tools.image_generation.declaration import NAME, SIZE_PATTERN, check_declaration, make_image_request
+from antiphon.tools.image_generation.declaration import EDIT, NAME, SIZE_PATTERN, check_declaration, make_image_request
 from antiphon.tools.untrusted_text import decode_arguments
 
 MAX_PROMPT: Final = 32_000  # characters, as in OpenAI's API
@@ -91,19 +91,22 @@ class ResponseImages(ResponseTool):
         return it.ImageGenerationCall(status="in_progress", result=UNSET)
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
-        if call.name != NAME:
+        try:
+            return await self._run(call, emit)
+        except AntiphonError as error:  # with its code, which distinguishes invalid arguments, refusals, failures
+            return _make_failed(error)
+
+    async def _run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+        if call.name not in (NAME, EDIT):
             raise InvalidValue(f"There is no function {call.name!r} here.", param="name")
         arguments = decode_arguments(_decoder, NAME, call.arguments)
         async with self._in_order:
-            action = self._choose_action(arguments)
+            action = self._choose_action(call.name, arguments)
             sources, mask = await self._load_edited() if action == "edit" else ((), None)
             request = make_image_request(self._declared, arguments.prompt, arguments.size, sources, mask)
             self._backend.check(request, NAME)
             await emit(Progress(call.key, "generating"))
-            try:
-                result = await self._generate(call.key, request, emit)
-            except AntiphonError as error:  # with its code: clients tell refusals by moderation from failures
-                return _make_failed(error)
+            result = await self._generate(call.key, request, emit)
             item = await _to_item(result, arguments.prompt, action)
             self._add_images([item])
         return ToolResult(item=item, model_output=describe_image(item))
@@ -116,12 +119,13 @@ class ResponseImages(ResponseTool):
                 await emit(await _to_preview(key, image))
         raise EngineFailed("The image service sent no image.")
 
-    def _choose_action(self, arguments: ImageArguments) -> Action:
+    def _choose_action(self, name: str, arguments: ImageArguments) -> Action:
         """Return what the declaration demands, or else the model; a mask without a choice means an edit."""
         declared = self._declared.action
         if declared is not UNSET and declared != "auto":
             return declared
-        return arguments.action or ("edit" if self._declared.input_image_mask is not UNSET else "generate")
+        is_edit = name == EDIT or self._declared.input_image_mask is not UNSET
+        return arguments.action or ("edit" if is_edit else "generate")
 
     async def _load_edited(self) -> tuple[tuple[SourceImage, ...], SourceImage | None]:
         """Return the images to edit, and the mask."""

@@ -48,6 +48,7 @@ class ImagesEndpoint(Struct, frozen=True):
         """Make images. One JSON body, or with `stream: true` server-sent events: up to `partial_images` previews, if
         the image service sends any, and one event for each image.
         """
+        self.service.check_configured()
         parsed, request.ignored = await read_json(request, decode_generation, self.limits)
         await self._reply(request, parsed, ())
 
@@ -56,6 +57,7 @@ class ImagesEndpoint(Struct, frozen=True):
         """Edit images. A form with up to 16 images, `image` or `image[]`, and optionally a `mask`; or JSON with
         `images`, a list of `{image_url}` or `{file_id}`, and a `mask` of that form.
         """
+        self.service.check_configured()
         if request.headers.get(b"content-type", b"").lower().startswith(_FORM.encode()):
             files, fields = await self._read_form(request)
             parsed, request.ignored = decode_form(fields, wire.EditFields)
@@ -72,6 +74,7 @@ class ImagesEndpoint(Struct, frozen=True):
     @_make_route(path="/v1/images/variations", takes=wire.VariationForm, takes_media_type=_FORM)
     async def vary(self, request: Request) -> None:
         """Make variations of an image, if the image service can. A form with one `image`."""
+        self.service.check_configured()
         files, fields = await self._read_form(request)
         parsed, request.ignored = decode_form(fields, wire.ImageFields)
         [source, *others] = await self._read_sources(files, "image")
