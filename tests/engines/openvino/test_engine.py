@@ -16,7 +16,8 @@ import pytest
 
 from antiphon.core.prompt import Grammar, JsonSchema, Segment, StructuralTag, TextPrompt
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.openvino.engine import OpenVino, OpenVinoSettings, find_converted
+from antiphon.engines.openvino.converted_models import find_converted
+from antiphon.engines.openvino.engine import OpenVino, OpenVinoSettings
 from antiphon.errors import ContextTooLong, EngineFailed, InvalidValue
 from bench.harness.process_meter import cpu_ns
 from tests.engines.llamacpp.generation import SlotMonitor, get_child, make_request, random_prompt, run_generation
