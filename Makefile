@@ -85,7 +85,7 @@ vllm: $(VENV)/.dev ## install vLLM for the CPU in build/vllm, 3 GB
 diffusers: $(VENV)/.dev ## install a diffusion pipeline with random weights in build/diffusers, 1.3 GB; tested by `make test-engines`
 	@$(BIN)/python -m tools.diffusers_cpu set-up build/diffusers
 
-openvino: $(VENV)/.openvino ## install OpenVINO in .venv, 200 MB; `make test` and `make test-engines` then test it
+openvino: $(VENV)/.openvino ## install OpenVINO in .venv, 200 MB; `make test` then tests a part of it, `make test-engines` all
 
 sglang: $(VENV)/.dev ## install SGLang for the CPU in build/sglang, 2 GB
 	@$(BIN)/python -m tools.sglang_cpu set-up build/sglang

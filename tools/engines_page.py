@@ -88,14 +88,14 @@ antiphon serve --engine openvino:models/qwen3-ov     # a folder that optimum-cli
 |---|---|---|
 | serves best | one or a few streams, any GPU that llama.cpp supports | many streams and long prompts on x86 CPUs |
 | models | every GGUF file | GGUF files of Llama, Qwen2, Qwen3 and SmolLM in Q4_0, Q4_1, Q4_K_M, Q8_0 and F16; folders in OpenVINO's format |
-| start | about a second | about ten seconds; the first start also converts the file and writes it, as large again, to the cache |
+| start | about a second | 6 CPU seconds; the first start, which converts the file and writes it, as large again, to the cache, 14. The cache has the eight models that were loaded last |
 | default slots | 4, each with its own context | 32, which share `--openvino-cache-tokens`; more prompts than fit wait |
 | `top_logprobs`, `logit_bias`, Lark grammars | yes | refused by name; `logprobs` of the chosen tokens are returned |
-| `best_of`, `length_penalty` (beam search), structural tags, `min_tokens` | refused by name | yes |
+| `best_of`, `length_penalty` (beam search), structural tags, `min_tokens` | refused by name | yes; penalties with `best_of` are refused by name |
 | speculative decoding | no | `--openvino-draft-model`, or `--openvino-prompt-lookup`; then `num_assistant_tokens`, `assistant_confidence_threshold` or `max_ngram_size` apply |
-| cached tokens in `usage` | yes | not reported: always 0 |
+| cached tokens in `usage` | yes | always 0: the pipeline reuses prompts, but does not report how many of their tokens |
 | white space in JSON | none | as the model writes it; small models may repeat it |
-| caches of tenants | separate for requests with a salt | shared |
+| caches of tenants | separate for requests with a salt | shared; `cache_salt` is refused by name |
 | images | with a [projector](models.md#images) | refused by name |
 | embeddings | GGUF files; where OpenVINO is installed, it computes those of BERT models ([details](embeddings.md#embeddings)) | the same, and folders |
 | `/v1/rerank` | no | folders of cross-encoders ([details](embeddings.md#score-rerank-classify-pooling)) |
@@ -236,7 +236,7 @@ REAL_ENGINES = """\
 ## Testing with a real engine
 
 `make vllm` and `make sglang` install vLLM and SGLang for the CPU with a very small model, about 3 and 2 GB;
-`make openvino` installs OpenVINO in `.venv`, whose tests are then part of `make test`.
+`make openvino` installs OpenVINO in `.venv`; a small part of its tests is then part of `make test`, and of every CI run.
 `make test-engines` tests them at both levels, with the contract of all engines and with the openai package in front of
 Antiphon: JSON, streams, stored responses, conversations, schemas, structural tags, log probabilities and tools. With
 vLLM it also tests that a disconnected client lowers the gauge of running requests, and it tests models that only embed,

@@ -55,8 +55,8 @@ SERVICES: dict[str, Callable[[], object]] = {
     "zensical": GENERATOR.exists,
 }
 
-# Skipped as these kinds where `make openvino` and `make site` were not run.
-OPTIONAL = {"openvino": "real engine", "zensical": "download"}
+OPTIONAL = {"zensical": "download"}  # skipped as this kind where `make site` was not run
+ENGINE_MARK = "real_engine"  # tests that only `make test-engines` runs, even where their engine is installed
 
 # Tests that may be skipped wherever they run: "permission: this user may not mount anything".
 SKIP_KINDS = {
@@ -119,6 +119,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker(ENGINE_MARK) and ENGINE_MARK not in item.config.getoption("markexpr"):
+        pytest.skip(f"real engine: run it with -m {ENGINE_MARK}")
     if missing := [name for name in _required_services(item) if not SERVICES[name]()]:
         kind = OPTIONAL[missing[0]] if OPTIONAL.keys() >= {*missing} else "not available on this machine"
         pytest.skip(f"{kind}: {', '.join(missing)}")

@@ -86,3 +86,11 @@ def test_a_test_with_a_service_fixture_is_skipped_without_the_service(
     pytester.makepyfile("def test_one(postgres_url): pass\n\ndef test_other(redis_url): pass\n")
     result = pytester.runpytest_inprocess("-pno:cacheprovider", "-ptests.plugins.services")
     result.assert_outcomes(skipped=2)
+
+
+def test_a_test_of_a_real_engine_runs_only_if_it_is_selected(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmarkers =\n    real_engine\n")
+    pytester.makepyfile("import pytest\n\n@pytest.mark.real_engine\ndef test_one(): pass\n")
+    flags = ("-pno:cacheprovider", "-ptests.plugins.services")
+    pytester.runpytest_inprocess(*flags).assert_outcomes(skipped=1)
+    pytester.runpytest_inprocess(*flags, "-m", "real_engine").assert_outcomes(passed=1)

@@ -98,7 +98,9 @@ async def test_the_operator_caps_and_defaults_the_length_of_answers(engine: Fake
 class EngineWithDefaults(FakeEngine):
     async def capabilities(self, model: str) -> Capabilities:
         defaults = Sampling(max_tokens=40, temperature=0.2, top_p=0.9, repetition_penalty=1.1)
-        return replace(await super().capabilities(model), default_sampling=defaults)
+        capabilities = await super().capabilities(model)
+        fields = capabilities.supported_fields | {"best_of"}
+        return replace(capabilities, default_sampling=defaults, supported_fields=fields)
 
 
 @pytest.mark.shows("C1.5")
@@ -113,6 +115,8 @@ async def test_defaults_of_the_model_apply_to_what_the_request_leaves_open_and_a
     response = await create_response(responses, **sent)
     assert (response.temperature, response.top_p, response.max_output_tokens) == (1.0, 0.9, 50)
     assert engine.seen[-1].sampling == Sampling(max_tokens=50, temperature=1.0, top_p=0.9, repetition_penalty=1.0)
+    await create_response(responses, best_of=2)
+    assert engine.seen[-1].sampling == Sampling(max_tokens=40, best_of=2)  # a beam search does not sample
 
 
 @pytest.mark.shows("C1.5")

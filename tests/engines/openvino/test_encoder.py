@@ -23,7 +23,7 @@ from antiphon.errors import ContextTooLong, StartupError
 from tests.engines.openvino.encoder_folders import CONTEXT, TABLE, VOCABULARY, write_folder
 from tests.engines.openvino.test_wordpiece import DIFFICULT_TEXTS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs("openvino"), pytest.mark.real_engine, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.anyio, pytest.mark.needs("openvino"), pytest.mark.timeout(400)]
 
 
 @asynccontextmanager
@@ -61,6 +61,7 @@ def normalise(vector: np.ndarray) -> list[float]:
     return numbers
 
 
+@pytest.mark.real_engine
 @pytest.mark.shows("C.71")
 @pytest.mark.parametrize(
     ("output", "pooling", "expected"),
@@ -95,6 +96,7 @@ async def test_a_folder_has_its_own_tokenizer_and_its_limit(tmp_path: Path) -> N
         assert (await engine.embed("small", ["cats " * 20], truncate=-1)).tokens == CONTEXT
 
 
+@pytest.mark.real_engine
 @pytest.mark.shows("C.71")
 async def test_a_folder_without_a_usable_output_is_rejected(tmp_path: Path) -> None:
     for architecture, output, message in (

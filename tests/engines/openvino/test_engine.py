@@ -1,4 +1,4 @@
-"""OpenVINO with the default model: what the contract of engines does not say.
+"""OpenVINO with the default model: what the contract of engines does not say. `make test` runs a part of it.
 
 Covers `engines/openvino/child.py`, `engines/openvino/loader.py`, `engines/openvino/server.py` and
 `engines/openvino/generation.py`.
@@ -16,16 +16,14 @@ import pytest
 
 from antiphon.core.prompt import Grammar, JsonSchema, Segment, StructuralTag, TextPrompt
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
-from antiphon.engines.openvino.engine import OpenVino, OpenVinoSettings, find_converted
+from antiphon.engines.openvino.converted_models import find_converted
+from antiphon.engines.openvino.engine import OpenVino, OpenVinoSettings
 from antiphon.errors import ContextTooLong, EngineFailed, InvalidValue
 from bench.harness.process_meter import cpu_ns
 from tests.engines.llamacpp.generation import SlotMonitor, get_child, make_request, random_prompt, run_generation
 from tests.engines.llamacpp.test_cancel import is_within, measure_decode_cancel, measure_prefill_cancel
 
-pytestmark = [
-    pytest.mark.anyio, pytest.mark.needs("openvino"), pytest.mark.real_model, pytest.mark.real_engine,
-    pytest.mark.timeout(400),
-]  # fmt: skip
+pytestmark = [pytest.mark.anyio, pytest.mark.needs("openvino"), pytest.mark.real_model, pytest.mark.timeout(400)]
 
 OK_SCHEMA = {
     "type": "object",
@@ -42,6 +40,7 @@ async def slots(engine: OpenVino) -> AsyncIterator[SlotMonitor]:
     slots.close()
 
 
+@pytest.mark.real_engine
 @pytest.mark.shows("C.10")
 async def test_closing_in_decode_frees_the_slot_within_a_tenth_of_a_second(
     engine: OpenVino, slots: SlotMonitor
@@ -49,11 +48,13 @@ async def test_closing_in_decode_frees_the_slot_within_a_tenth_of_a_second(
     assert await is_within(0.1, lambda: measure_decode_cancel(engine, slots), tries=10, share=0.9)
 
 
+@pytest.mark.real_engine
 @pytest.mark.shows("C.10")
 async def test_closing_in_prefill_frees_the_slot_within_a_second(engine: OpenVino, slots: SlotMonitor) -> None:
     assert await is_within(1.0, lambda: measure_prefill_cancel(engine, slots), tries=3, share=1.0)
 
 
+@pytest.mark.real_engine
 @pytest.mark.shows("C.29")
 async def test_both_engines_tokenize_alike_and_text_never_becomes_a_control_token(
     engine: OpenVino, model_file: Path
@@ -110,6 +111,7 @@ async def test_a_constraint_that_cannot_be_compiled_affects_no_other_request(
     assert valid.last.finish == "length" or json.loads(valid.text).keys() == {"ok"}
 
 
+@pytest.mark.real_engine
 @pytest.mark.shows("C.9", "C.29")
 async def test_a_repeated_prompt_is_not_computed_again(engine: OpenVino) -> None:
     prompt = random_prompt(900)
@@ -124,6 +126,7 @@ async def test_a_repeated_prompt_is_not_computed_again(engine: OpenVino) -> None
     assert await measure() < first / 3
 
 
+@pytest.mark.real_engine
 @pytest.mark.shows("C.8", "C.29")
 async def test_requests_wait_until_the_cache_has_room(engine: OpenVino) -> None:
     """Four prompts of 700 tokens do not fit into a cache of 2048; all are answered."""
@@ -137,6 +140,7 @@ async def test_requests_wait_until_the_cache_has_room(engine: OpenVino) -> None:
     assert [task.result().counts.output_tokens for task in tasks] == [4] * 4
 
 
+@pytest.mark.real_engine
 async def test_a_prompt_that_fills_the_context_is_rejected(engine: OpenVino) -> None:
     with pytest.raises(ContextTooLong):
         await run_generation(engine, make_request(random_prompt(1024), max_tokens=1))
@@ -166,6 +170,7 @@ async def test_the_log_probability_of_each_token_is_returned(engine: OpenVino) -
     assert not capabilities.supported_fields & {"top_logprobs", "logit_bias"}
 
 
+@pytest.mark.real_engine
 @pytest.mark.shows("A3.13")
 async def test_the_results_of_a_beam_search_are_returned_best_first(engine: OpenVino) -> None:
     texts = [
@@ -175,6 +180,7 @@ async def test_the_results_of_a_beam_search_are_returned_best_first(engine: Open
     assert len(set(texts)) == 3
 
 
+@pytest.mark.real_engine
 @pytest.mark.shows("C.5", "C.28", "C.29")
 async def test_a_killed_child_fails_its_request_at_once_and_the_next_one_succeeds(engine: OpenVino) -> None:
     async with asyncio.timeout(60), aclosing(engine.generate(make_request("Go on.", ignore_eos=True))) as lists:
@@ -189,6 +195,7 @@ async def test_a_killed_child_fails_its_request_at_once_and_the_next_one_succeed
     assert engine.is_healthy()
 
 
+@pytest.mark.real_engine
 @pytest.mark.shows("C.29")
 async def test_a_converted_model_is_loaded_as_a_folder(engine: OpenVino, model_file: Path, tmp_path: Path) -> None:
     """The converted form in the cache, with the JSON files of a converter, is a model of its own."""
@@ -217,6 +224,7 @@ async def test_a_converted_model_is_loaded_as_a_folder(engine: OpenVino, model_f
         await other.close()
 
 
+@pytest.mark.real_engine
 @pytest.mark.shows("C.29", "A3.15")
 async def test_a_draft_model_guesses_several_tokens(engine: OpenVino, model_file: Path) -> None:
     draft = find_converted(model_file, engine.settings.cache_dir)

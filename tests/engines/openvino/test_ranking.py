@@ -13,7 +13,7 @@ from antiphon.errors import BadRequest, UnsupportedParameter
 from tests.engines.llamacpp.generation import make_request, run_generation
 from tests.engines.openvino.encoder_folders import CONTEXT, write_folder
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs("openvino"), pytest.mark.real_engine, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.anyio, pytest.mark.needs("openvino"), pytest.mark.timeout(400)]
 
 DOCUMENTS = ["laws are laws", "sleep cats", "cats"]  # the sums of their numbers are -6, 4 and 3
 

@@ -4,6 +4,7 @@ import pytest
 
 from antiphon.core.prompt import Constraint, Grammar, JsonObject, JsonSchema, Sampling, StructuralTag
 from antiphon.engines.openvino import wire
+from antiphon.errors import UnsupportedParameter
 
 
 @pytest.mark.shows("C.29")
@@ -36,6 +37,9 @@ def test_a_temperature_of_zero_is_greedy_and_others_get_a_random_seed() -> None:
 def test_best_of_is_the_width_of_a_beam_search() -> None:
     config = wire.build_config(Sampling(best_of=4, length_penalty=0.5, temperature=0.9), 9, "")
     assert config == {"max_new_tokens": 9, "num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.5}
+    with pytest.raises(UnsupportedParameter, match="send it without 'best_of'") as raised:
+        wire.build_config(Sampling(best_of=2, presence_penalty=0.5), 9, "")
+    assert raised.value.param == "presence_penalty"
 
 
 @pytest.mark.shows("A3.15")

@@ -14,7 +14,9 @@ import msgspec
 from msgspec import Struct
 
 PR_SET_PDEATHSIG = 1
-EMBEDDING_NICENESS = 10  # vector stores are indexed in the background: answers come first
+# Vector stores are indexed in the background: answers come first. Models that generate keep the priority of the server:
+# with a lower one its event loop waits as long, and other programs take their CPU time.
+EMBEDDING_NICENESS = 10
 
 
 class LaunchSpec(Struct, frozen=True, kw_only=True):
@@ -25,6 +27,7 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
     context: int  # of one generation
     slots: int
     threads: int
+    pooling: int | None = None  # pooling type of a model that embeds or ranks; None: the model generates
     socket: str = ""  # `socket` and `parent` are filled in when the process is started
     parent: int = 0
 
@@ -39,6 +42,8 @@ def read_launch(kind: type[Launch]) -> Launch:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != launch.parent:  # the parent exited before the signal was set up
         sys.exit(1)
+    if launch.pooling is not None:
+        os.nice(EMBEDDING_NICENESS)
     return launch
 
 

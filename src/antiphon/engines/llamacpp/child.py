@@ -5,7 +5,6 @@ import sys
 from typing import Any, ClassVar
 
 from antiphon.engines.embedded.child import (
-    EMBEDDING_NICENESS,
     LaunchSpec,
     read_launch,
     set_signals,
@@ -27,15 +26,12 @@ class LlamaCppLaunch(LaunchSpec, frozen=True, kw_only=True):
     connections: int
     gpu_layers: int | None = None
     batch: int | None = None
-    pooling: int | None = None  # pooling type of an embedding model; None: the model generates
     projector: str = ""  # file for images; empty: the model takes none
     image_marker: str = ""  # stands for an image in the text of a prompt
 
 
 def main() -> None:
     launch = read_launch(LlamaCppLaunch)
-    if launch.pooling is not None:
-        os.nice(EMBEDDING_NICENESS)
     output = take_stdout()
     os.umask(0o177)
     os.putenv("LLAMA_MEDIA_MARKER", launch.image_marker)  # otherwise random

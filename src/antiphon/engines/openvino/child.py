@@ -10,7 +10,7 @@ import socket
 import sys
 import warnings
 
-from antiphon.engines.embedded.child import EMBEDDING_NICENESS, read_launch, set_signals, take_stdout, write_report
+from antiphon.engines.embedded.child import read_launch, set_signals, take_stdout, write_report
 from antiphon.engines.openvino.launch import OpenVinoLaunch
 from antiphon.engines.openvino.server import ChildApp, ModelServer, shorten_error
 from antiphon.errors import StartupError
@@ -42,7 +42,6 @@ def _load_model(launch: OpenVinoLaunch) -> ModelServer:
         return load_model(launch)
     from antiphon.engines.openvino.encoder import EncoderModel
 
-    os.nice(EMBEDDING_NICENESS)
     return EncoderModel(launch)
 
 

@@ -1,6 +1,5 @@
 """OpenVINO as an embedded engine: GGUF files and folders in OpenVINO's format, for many streams on x86 CPUs."""
 
-import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from antiphon.engines.embedded.model import LocalModel
 from antiphon.engines.embedded.model_files import ModelSource
 from antiphon.engines.gguf import RANK, GgufHeader
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
+from antiphon.engines.openvino.converted_models import find_converted
 from antiphon.engines.openvino.launch import PACKAGE, OpenVinoLaunch
 from antiphon.engines.openvino.model import OpenVinoModel, check_folder, read_model_header
 from antiphon.engines.openvino.ranking import RankingModel
@@ -100,10 +100,3 @@ class OpenVino(ChildEngine):
             draft_model="" if settings.draft_model is None else str(settings.draft_model.absolute()),
             prompt_lookup=settings.prompt_lookup,
         )
-
-
-def find_converted(path: Path, cache: Path) -> Path:
-    """Return the folder for the converted form of a GGUF file, by its path and by its size and modification time."""
-    stat = path.stat()
-    name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
-    return cache / "openvino" / name / f"{stat.st_size}-{stat.st_mtime_ns}"

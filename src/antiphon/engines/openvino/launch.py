@@ -10,11 +10,10 @@ FLOATS = frozenset({0, 1})  # GGUF types: 32 and 16 bits
 
 
 class OpenVinoLaunch(LaunchSpec, frozen=True, kw_only=True):
-    """`model` is a GGUF file or a folder in OpenVINO's format."""
+    """`model` is a GGUF file or a folder in OpenVINO's format. The other fields are for models that generate."""
 
     program: ClassVar[str] = "antiphon.engines.openvino.child"
     converted: str = ""  # folder for the converted form of a GGUF file
-    pooling: int | None = None  # pooling type of a model that embeds or ranks; the others are for models that generate
     vocabulary_size: int = 0
     control_tokens: tuple[int, ...] = ()  # omitted from texts
     batch: int = 0  # tokens computed in one step

@@ -6,7 +6,6 @@ written to a temporary folder, which is then renamed, so that several processes 
 
 import asyncio
 import math
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import openvino_genai as genai
 from msgspec.json import Decoder
 from openvino import opset13 as ops
 
+from antiphon.engines.openvino.converted_models import mark_used, remove_unused, store_converted
 from antiphon.engines.openvino.generation import BLOCK_TOKENS, CompletionBody, GenerationLoop, RunningCompletion
 from antiphon.engines.openvino.launch import OpenVinoLaunch
 from antiphon.engines.openvino.server import STREAM_HEADERS, RequestError, shorten_error
@@ -31,17 +31,17 @@ def load_model(launch: OpenVinoLaunch) -> "GeneratingModel":
         return GeneratingModel(launch, Path(launch.model), Path(launch.model))
     folder = Path(launch.converted)
     if (folder / TOKENIZER_FILE).exists():
+        mark_used(folder)
         return GeneratingModel(launch, folder, folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.parent.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent.parent, prefix=".converting-") as temporary:
         link = Path(temporary) / "model" / "model.gguf"
         link.parent.mkdir()
         link.symlink_to(launch.model)  # the converted form is written beside the file
         model = GeneratingModel(launch, link, link, enable_save_ov_model=True)
         link.unlink()
-        for older in folder.parent.iterdir():  # of the same file before it was changed
-            shutil.rmtree(older, ignore_errors=True)
-        link.parent.rename(folder)
+        store_converted(link.parent, folder)
+    remove_unused(folder.parents[2])
     return model
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 from antiphon.core.prompt import Constraint, Grammar, Json, JsonObject, JsonSchema, Sampling, StructuralTag
 from antiphon.engines.embedded.wire import encode
 from antiphon.engines.gguf import GgufHeader
+from antiphon.errors import UnsupportedParameter
 
 SUPPORTED_FIELDS: Final = frozenset({
     "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty",
@@ -26,6 +27,7 @@ UNSUPPORTED_REASONS: Final = {
 }
 DRAFT_FIELDS: Final = frozenset({"num_assistant_tokens", "assistant_confidence_threshold"})
 LOOKUP_FIELDS: Final = frozenset({"num_assistant_tokens", "max_ngram_size"})
+PENALTIES: Final = {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}  # without an effect
 ASSISTANT_TOKENS, NGRAM_SIZE = 5, 3  # of requests that set none, to an engine with a draft model or prompt lookup
 
 # Control tokens that end an answer, besides the end of sequence of the file: llama.cpp recognises the same ones.
@@ -50,10 +52,8 @@ def build_config(sampling: Sampling, room: int, assistant: str) -> Json:
         "max_new_tokens": max(min(sampling.max_tokens or room, room), 1),
         "min_new_tokens": sampling.min_tokens,
         "ignore_eos": sampling.ignore_eos or None,
-        "repetition_penalty": sampling.repetition_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "presence_penalty": sampling.presence_penalty,
         "logprobs": None if sampling.logprobs is None else 1,
+        **_penalise(sampling, beams),
     }
     if is_sampled:
         fields |= {
@@ -67,6 +67,16 @@ def build_config(sampling: Sampling, room: int, assistant: str) -> Json:
     elif beams > 1:
         fields |= {"num_beams": beams, "num_return_sequences": beams, "length_penalty": sampling.length_penalty}
     return {name: value for name, value in (fields | _assist(sampling, assistant)).items() if value is not None}
+
+
+def _penalise(sampling: Sampling, beams: int) -> Json:
+    found = {name: value for name in PENALTIES if (value := getattr(sampling, name)) is not None}
+    for name, value in found.items():
+        if beams > 1 and value != PENALTIES[name]:
+            raise UnsupportedParameter(
+                f"OpenVINO's beam search has no '{name}': send it without 'best_of'.", param=name
+            )
+    return found
 
 
 def _assist(sampling: Sampling, assistant: str) -> Json:

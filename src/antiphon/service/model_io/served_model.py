@@ -80,7 +80,8 @@ def apply_defaults(
     limits = served.output_limits or default_limits
     tokens = limits.resolve(request.max_output_tokens or limits.default or defaults.max_tokens)
     changes: dict[str, Any] = {} if tokens == request.max_output_tokens else {"max_output_tokens": tokens}
-    for name in _DEFAULT_FIELDS:
+    is_sampled = (request.best_of or 1) == 1  # a beam search is not
+    for name in _DEFAULT_FIELDS if is_sampled else ():
         if getattr(request, name) is None and (value := getattr(defaults, name)) is not None:
             changes[name] = value
     if not changes:
