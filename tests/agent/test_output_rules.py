@@ -8,6 +8,7 @@ from antiphon.agent.output_rules import (
     MAX_QUOTED_CHARS,
     AttemptCall,
     AttemptOutput,
+    Key,
     OutputFormat,
     OutputRules,
     ToolRule,
@@ -16,7 +17,8 @@ from antiphon.core.deltas import CallStarted, Text
 
 NUMBER = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 LETTERS = {"type": "string", "pattern": "^a+$"}
-F, G = (None, "f"), (None, "g")
+F: Key = (None, "f")
+G: Key = (None, "g")
 
 
 @pytest.mark.parametrize(
