@@ -10,7 +10,7 @@ import pytest
 from antiphon.admission import Admission
 from antiphon.agent.engine_stream import ModelCall
 from antiphon.agent.output_gate import Emitted, OutputGate
-from antiphon.agent.output_rules import OutputFormat, OutputRules, RenderRetry, RetryPolicy, Violation
+from antiphon.agent.output_rules import OutputFormat, OutputRules, RenderRetry, RetryPolicy, ToolRule, Violation
 from antiphon.agent.run import Run
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_resolver import ToolCallResolver, UnservedCall
@@ -23,7 +23,7 @@ from antiphon.ids import new_id
 from antiphon.parsers.base import Parser
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.events import Event, Failed, OutputItemAdded
-from antiphon.protocol.types.items import Message, Reasoning
+from antiphon.protocol.types.items import FunctionCall, Message, Reasoning
 from antiphon.protocol.types.parts import OutputText
 from antiphon.protocol.types.response import Response
 from antiphon.render.tools.offered_tools import OfferedTool
@@ -39,6 +39,7 @@ async def render_retry(violation: Violation) -> tuple[Prompt, Parser]:
 
 REQUIRED_CALL = OutputRules(required_tools=frozenset({(None, "f")}))
 THOUGHT = ReasoningDelta("Hm.")
+FEEDBACK_BYTES = len("No." + REQUIRED_CALL.make_missing_call_feedback())
 
 
 def make_run(
@@ -47,17 +48,22 @@ def make_run(
     tries: int = 2,
     rules: OutputRules | None = REQUIRED_CALL,
     render: RenderRetry = render_retry,
+    sampling: Sampling | None = None,
     **changes: object,
 ) -> Run:
     call = ModelCall(
         engine=engine,
-        generation=GenerationRequest(model="fake", prompt=PROMPT, sampling=Sampling()),
+        generation=GenerationRequest(model="fake", prompt=PROMPT, sampling=sampling or Sampling()),
         parser=ChatParser(PROMPT),
         resolver=ToolCallResolver(OFFERS),
         retry_policy=RetryPolicy(rules=rules, render_retry=render, max_retries=tries),
         **changes,  # type: ignore[arg-type]  # any field of ModelCall
     )
     return Run(call, Emitter(Response(id="resp_1", created_at=1, model="fake"), new_id), lambda run: None)
+
+
+def call_tool(name: str, arguments: str = "{}") -> list[Delta]:
+    return [CallStarted(0, name), CallDelta(0, arguments), CallDone(0)]
 
 
 async def drive_run(run: Run) -> list[Event]:
@@ -108,6 +114,36 @@ async def test_the_model_slot_is_held_until_the_last_retry_ends() -> None:
     assert admission.running == 0
 
 
+@pytest.mark.parametrize(("limit", "expected"), [(None, None), (1000, 1000 - FEEDBACK_BYTES), (300, 256), (100, 100)])
+async def test_a_retry_has_another_seed_and_leaves_room_for_the_feedback(
+    limit: int | None, expected: int | None
+) -> None:
+    engine = FakeEngine()
+    engine.says(Text("No."))
+    engine.says(*call_tool("f"))
+    await drive_run(make_run(engine, sampling=Sampling(seed=5, max_tokens=limit)))
+    assert (engine.seen[1].sampling.seed, engine.seen[1].sampling.max_tokens) == (6, expected)
+
+
+async def test_a_retry_does_not_repeat_the_reasoning() -> None:
+    engine = FakeEngine()
+    engine.says(THOUGHT, Text("No."))
+    engine.says(THOUGHT, *call_tool("f"))
+    run = make_run(engine)
+    await drive_run(run)
+    assert [type(item) for item in run.response.output] == [Reasoning, FunctionCall]
+
+
+async def test_the_input_of_a_tool_with_a_grammar_is_validated() -> None:
+    rule = ToolRule(offered_name="f", lark='start: "x"+', takes_text=True)
+    engine = FakeEngine()
+    engine.says(*call_tool("f", "y"))
+    engine.says(*call_tool("f", "x"))
+    run = make_run(engine, rules=OutputRules(tools={(None, "f"): rule}))
+    await drive_run(run)
+    assert [*run.retry_outcomes] == [("arguments", "asked_again")]
+
+
 async def test_an_interruption_ends_a_retry() -> None:
     engine = FakeEngine()
     engine.says(Text("No."))
@@ -122,10 +158,6 @@ async def test_an_interruption_ends_a_retry() -> None:
     assert events[-1].type == "response.failed"
     assert run.error is not None
     assert not engine.running
-
-
-def call_tool(name: str, arguments: str = "{}") -> list[Delta]:
-    return [CallStarted(0, name), CallDelta(0, arguments), CallDone(0)]
 
 
 @pytest.mark.parametrize("first", [[THOUGHT], [THOUGHT, Text("\n")], [THOUGHT, *call_tool("python")]], ids=repr)

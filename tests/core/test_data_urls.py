@@ -71,6 +71,14 @@ def test_invalid_data_urls_are_rejected(url: str) -> None:
         read_data_url(url, MAX_BYTES)
 
 
+def test_data_is_accepted_up_to_the_limit() -> None:
+    for size, line_ends in ((999, "\n\r\n\n"), (1000, ""), (1001, "")):  # with each padding
+        url = to_data_url("image/png", bytes(size)) + line_ends
+        assert len(read_data_url(url, size).body) == size
+        with pytest.raises(UnreadableMedia):
+            read_data_url(url, size - 1)
+
+
 @given(st.text(max_size=300))
 def test_any_text_is_decoded_or_rejected(text: str) -> None:
     for read in (read_data_url, read_base64):

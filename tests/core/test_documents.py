@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.documents import clean_name, decode_text, describe_kind, fence_text, is_pdf
+from antiphon.core.documents import (
+    clean_name,
+    decode_text,
+    describe_kind,
+    fence_text,
+    is_html,
+    is_pdf,
+    name_in_container,
+    name_sent_file,
+)
 from tests.support.media_files import pdf, png
 
 
@@ -55,6 +64,30 @@ def test_a_pdf_is_recognised_behind_leading_bytes() -> None:
     assert is_pdf(pdf("a"))
     assert is_pdf(b"\n\n" + pdf("a"))
     assert not is_pdf(b"see %PDF- below".rjust(2000))
+
+
+def test_html_is_recognised_by_its_beginning_or_its_name() -> None:
+    assert is_html("a.txt", b"\n<!DOCTYPE html>")
+    assert is_html("a.HTML", b"a part of a page")
+    assert not is_html("a.txt", b"a part of a page")
+
+
+def test_a_name_in_a_container_is_safe_and_short() -> None:
+    assert name_in_container("1", "a/b\tc.txt") == "1-a_b_c.txt"
+    assert name_in_container("12", "x" * 300 + ".txt") == "12-" + "x" * 248 + ".txt"
+    assert name_sent_file(b"", "").endswith("-file")
+    assert name_sent_file(b"", "a.txt").endswith("-a.txt")
+
+
+def test_a_hundredth_of_a_text_may_be_control_characters() -> None:
+    assert decode_text(b"\x01" + b"a" * 99) == "\x01" + "a" * 99
+    assert decode_text(b"\x01" + b"a" * 98) is None
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_text_is_utf_16_if_more_than_a_quarter_of_its_bytes_are_zeros(encoding: str) -> None:
+    assert decode_text("ab日本".encode(encoding)) is None
+    assert decode_text("abc日".encode(encoding)) == "abc日"
 
 
 def test_a_file_is_fenced_with_its_name() -> None:

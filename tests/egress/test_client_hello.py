@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from antiphon.egress.client_hello import measure_record, read_server_name
+from antiphon.egress.client_hello import MAX_RECORD, measure_record, read_server_name
 
 
 def make_hello(name: str | None) -> bytes:
@@ -45,6 +45,26 @@ def test_a_message_without_a_name_or_with_two_or_with_a_hidden_one_is_rejected()
     for changed in (make_hello(None), extend(hello, 0, second), extend(hello, 0xFE0D, b"\0")):
         with pytest.raises(ValueError, match="exactly one server name"):
             read_server_name(changed)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        struct.pack(">HBH", 12, 1, 9) + b"b.example",  # of another kind
+        struct.pack(">HBH", 12, 0, 8) + b"b.example",
+        struct.pack(">HBH", 11, 0, 8) + b"b.example",
+        struct.pack(">HBH", 24, 0, 9) + b"b.example" + struct.pack(">BH", 0, 9) + b"c.example",
+    ],
+)
+def test_a_list_that_is_not_exactly_one_host_name_is_rejected(names: bytes) -> None:
+    with pytest.raises(ValueError, match="exactly one server name"):
+        read_server_name(extend(make_hello(None), 0, names))
+
+
+def test_a_record_has_at_most_the_size_that_tls_allows() -> None:
+    assert measure_record(b"\x16\x03\x01\x40\x00") == MAX_RECORD
+    with pytest.raises(ValueError, match="not the beginning of TLS"):
+        measure_record(b"\x16\x03\x01\x40\x01")
 
 
 @pytest.mark.parametrize("name", ["a.example", "b" * 60 + ".example"])

@@ -2,8 +2,10 @@
 
 import gzip
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +26,7 @@ def read_response(data: bytes, cuts: list[int] | None = None, max_bytes: int = M
         response.feed(data[start:end])
         if response.complete:
             return response
-    response.end()
+    response.require_end()
     return response
 
 
@@ -97,6 +99,53 @@ def test_the_framing_of_tiny_chunks_counts_towards_the_limit() -> None:
     assert len(read_response(data, max_bytes=400_000).body()) == 100_000
     with pytest.raises(FetchFailed, match="more than the 200,000 bytes"):
         read_response(data, max_bytes=200_000)
+
+
+def chunk_with_extension(size: int) -> bytes:
+    """Return a response of one byte that has this size on the wire."""
+    head, tail = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x=", b"\r\nx\r\n0\r\n\r\n"
+    return head + b"y" * (size - len(head) - len(tail)) + tail
+
+
+def close_at_end(size: int) -> bytes:
+    return b"HTTP/1.1 200 OK\r\n\r\n" + bytes(size)
+
+
+def gzip_response(size: int) -> bytes:
+    return build_response(gzip.compress(bytes(size)), "Content-Encoding: gzip")
+
+
+@pytest.mark.parametrize(
+    ("make_response", "size", "max_bytes"),
+    [
+        (lambda size: build_response(bytes(size)), 1000, 1000),
+        (close_at_end, 1000, 1000),
+        (gzip_response, 1000, 1000),
+        (gzip_response, 1024 * 1024, MAX_BYTES),  # of any ratio
+        (chunk_with_extension, 1000 + 256 * 1024, 1000),
+    ],
+)
+def test_a_size_is_accepted_up_to_its_limit(make_response: Callable[[int], bytes], size: int, max_bytes: int) -> None:
+    read_response(make_response(size), max_bytes=max_bytes).body()
+    with pytest.raises(FetchFailed):
+        read_response(make_response(size + 1), max_bytes=max_bytes).body()
+
+
+def test_a_large_body_is_accepted_if_its_ratio_is_usual() -> None:
+    text = Random(1).randbytes(MAX_BYTES // 2)
+    assert read_response(build_response(gzip.compress(text, 1), "Content-Encoding: gzip")).body() == text
+
+
+@pytest.mark.parametrize("size", range(65_536, 65_796, 10))
+def test_a_body_is_decoded_to_its_end_if_the_last_byte_is_part_of_the_last_step(size: int) -> None:
+    data = build_response(deflate_raw(bytes(size)), "Content-Encoding: deflate")
+    assert len(read_response(data).body()) == size
+
+
+def test_an_error_status_is_reported_whatever_its_body_is() -> None:
+    data = build_response(TEXT, "Content-Encoding: gzip", status="500 Failed")
+    with pytest.raises(FetchFailed, match="HTTP status 500"):
+        read_response(data).body()
 
 
 def test_a_decompression_bomb_is_rejected_early() -> None:

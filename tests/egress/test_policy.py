@@ -75,14 +75,14 @@ def test_no_name_makes_an_address_public(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "port", [1, 21, 22, 23, 25, 110, 139, 445, 587, 993, 2375, 3306, 5432, 6379, 9200, 11211, 27017]
+    "port", [1, 21, 22, 23, 25, 110, 139, 445, 587, 993, 1023, 2375, 3306, 5432, 6379, 9200, 11211, 27017]
 )
 def test_ports_of_other_services_must_be_allowed_explicitly(port: int) -> None:
     assert get_objection(f"http://good.example:{port}/", "1.1.1.1") == f"Port {port} is not one for HTTP"
     assert get_objection(f"http://good.example:{port}/", "1.1.1.1", f"good.example:{port}") is None
 
 
-@pytest.mark.parametrize("port", [80, 443, 3000, 5000, 8000, 8080, 8443, 9000, 65535])
+@pytest.mark.parametrize("port", [80, 443, 1024, 3000, 5000, 8000, 8080, 8443, 9000, 65535])
 def test_http_ports_are_allowed(port: int) -> None:
     assert get_objection(f"https://good.example:{port}/", "1.1.1.1") is None
 

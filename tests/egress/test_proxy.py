@@ -1,6 +1,7 @@
 """The forward proxy: plain requests and tunnels, to allowed names at allowed addresses only."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -110,6 +111,57 @@ async def test_a_tunnel_carries_tls_for_its_own_host_only() -> None:
             answer = await exchange(head + first)
             assert answer == b"HTTP/1.1 200 Connection established\r\n\r\n"
         assert not received
+
+
+async def test_a_body_is_sent_to_its_declared_length_and_not_beyond() -> None:
+    received = bytearray()
+
+    async def record(reader: Reader, writer: Writer) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        received.extend(await reader.readexactly(6))
+        writer.write(b"done")
+        writer.write_eof()
+        with suppress(ConnectionError):
+            received.extend(await reader.read())
+
+    async with serve_tcp(record) as port:
+        head = f"POST http://{OPEN}:{port}/ HTTP/1.1\r\nContent-Length: 6\r\n\r\n".encode()
+        assert await exchange(head + b"abc", b"de", b"fGET", b" / HTTP/1.1") == b"done"
+    assert bytes(received) == b"abcdef"
+
+
+async def test_a_tunnel_begins_with_the_last_byte_of_the_first_message() -> None:
+    async def greet(reader: Reader, writer: Writer) -> None:
+        writer.write(b"server hello")
+
+    async with serve_tcp(greet) as port, asyncio.timeout(20):
+        client = FakeClient(f"CONNECT {OPEN}:{port} HTTP/1.1\r\n\r\n".encode(), make_hello(OPEN), is_open=True)
+        await make_proxy().serve(client)
+    assert client.received.endswith(b"server hello")
+
+
+async def test_a_connection_may_reach_its_limits() -> None:
+    async with run_host(respond_with(b"hello")) as host:
+        head = f"GET http://{OPEN}:{host.port}/ HTTP/1.1\r\n\r\n".encode()
+        answer = await exchange(head)
+        count = len(head) + len(answer)
+        limited = make_proxy(limits=ProxyLimits(bytes=count, connections=1))
+        assert await exchange(head, proxy=limited) == answer
+        assert await exchange(head, proxy=make_proxy(limits=ProxyLimits(bytes=count - 1))) == b""
+
+
+@pytest.mark.parametrize(("size", "status"), [(65_536, b"403"), (65_537, b"400")])
+async def test_a_head_is_read_on_until_it_is_longer_than_the_limit(size: int, status: bytes) -> None:
+    line = b"GET http://other.example/ HTTP/1.1\r\nX: "
+    answer = await exchange(line + b"x" * (size - len(line)), b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 " + status)
+
+
+async def test_a_refusal_has_its_reason_in_the_status_line_and_in_the_body() -> None:
+    reason = b"A URL of https is requested through CONNECT."
+    answer = await exchange(b"GET https://open.example/ HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 " + reason + b"\r\n")
+    assert answer.endswith(b"\r\n\r\n" + reason + b"\n")
 
 
 @pytest.mark.parametrize("limits", [ProxyLimits(bytes=10), ProxyLimits(connections=0), ProxyLimits(head_seconds=0.05)])

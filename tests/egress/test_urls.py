@@ -35,6 +35,15 @@ def test_a_plain_url_is_parsed(text: str, rendered: str, host: str, port: int) -
     assert (str(url), url.host, url.port) == (rendered, host, port)
 
 
+def test_a_url_and_its_name_are_accepted_up_to_their_limits() -> None:
+    name = ".".join(["a" * 63] * 3 + ["b" * 61])
+    assert parse_url(f"http://{name}./", "").host == name
+    assert len(str(parse_url("http://a/" + "b" * (MAX_URL_LENGTH - 9), ""))) == MAX_URL_LENGTH
+    for text in (f"http://{name}c/", f"http://{name}c./"):
+        with pytest.raises(UrlRefused):
+            parse_url(text, "")
+
+
 AMBIGUOUS = [
     "", "example.com", "//example.com", "http:/example.com", "http:example.com", "http:///example.com", "http://",
     "http://:80/", "ftp://example.com/", "file:///etc/passwd", "/etc/passwd", "gopher://127.0.0.1:6379/_INFO",
@@ -108,6 +117,9 @@ def test_a_redirect_is_resolved_against_its_base_url(location: str, target: str)
         "//user@127.0.0.1/",
         "http://0x7f.1/",
         "/\r\nX: y",
+        "/a\tb",
+        " /a",
+        "a\\b",
         "//[::1",
         "gopher://a/",
         "http:///127.0.0.1/",

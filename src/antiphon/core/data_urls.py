@@ -29,14 +29,13 @@ def is_data_url(text: str) -> bool:
 
 def read_data_url(text: str, max_bytes: int) -> DecodedData:
     """Decode `data:image/png;base64,…`. Raises UnreadableMedia if it is invalid or larger than `max_bytes`."""
-    comma = text.find(",", 0, _MAX_HEADER_CHARS)
-    if comma < 0:
+    head, comma, _ = text[5:_MAX_HEADER_CHARS].partition(",")
+    if not comma:
         raise UnreadableMedia("The data URL has no comma before its data.")
-    head = text[5:comma].lower()
-    declared, *parameters = [part.strip() for part in head.split(";")]
+    declared, *parameters = [part.strip() for part in head.lower().split(";")]
     if "base64" not in parameters:
         raise UnreadableMedia("The data URL is not base64-encoded.")
-    return DecodedData(*_decode(text, comma + 1, max_bytes), declared)
+    return DecodedData(*_decode(text, 6 + len(head), max_bytes), declared)
 
 
 def read_base64(text: str, max_bytes: int) -> DecodedData:

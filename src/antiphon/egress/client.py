@@ -209,7 +209,7 @@ async def _read_chunk(reader: asyncio.StreamReader, response: HttpResponse) -> N
     if data := await reader.read(_READ_BYTES):
         response.feed(data)
     else:
-        response.end()
+        response.require_end()
 
 
 def _check_media_type(response: HttpResponse, url: Url, param: str, limits: FetchLimits) -> None:

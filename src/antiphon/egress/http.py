@@ -80,12 +80,10 @@ class HttpResponse(HttpResponseReader):
             raise self._make_size_error()
         self._raise_fault()
 
-    def end(self) -> bool:
+    def require_end(self) -> None:
         """Handle the end of the connection. Raises FetchFailed if the response is not complete."""
-        if not super().end():
+        if not self.end():
             raise self._make_error("closed the connection in the middle of its response")
-        self._raise_fault()
-        return True
 
     @property
     def location(self) -> str | None:
@@ -170,11 +168,9 @@ class HttpResponse(HttpResponseReader):
             return
         if is_first and self._may_be_raw and data[0] & 0x0F != 8:  # many servers omit the zlib header (raw deflate)
             self._zlib = zlib.decompressobj(-zlib.MAX_WBITS)
-        full = True
         try:
-            while (data or full) and not (self._is_unacceptable or self._zlib.eof):
-                chunk = self._zlib.decompress(data, _DECODE_STEP)
-                data, full = self._zlib.unconsumed_tail, len(chunk) == _DECODE_STEP
+            while not self._is_unacceptable and (chunk := self._zlib.decompress(data, _DECODE_STEP)):
+                data = self._zlib.unconsumed_tail
                 self._append(chunk)
         except zlib.error:
             self._fault = "sent a compressed body that cannot be read"

@@ -16,7 +16,7 @@ import httptools
 from msgspec import Struct
 
 from antiphon.egress.client import EgressClient, Streams
-from antiphon.egress.client_hello import HEADER, MAX_RECORD, measure_record, read_server_name
+from antiphon.egress.client_hello import HEADER, measure_record, read_server_name
 from antiphon.egress.domains import DomainList
 from antiphon.egress.urls import Url, normalise_host, parse_url
 from antiphon.errors import FetchFailed, UrlRefused
@@ -158,7 +158,7 @@ class ForwardProxy:
         """Return the first bytes of a tunnel, which are TLS for the host. Raises ConnectionAbortedError."""
         try:
             while len(data) < HEADER or len(data) < measure_record(data):
-                if len(data) > MAX_RECORD or not (piece := await self._receive(client)):
+                if not (piece := await self._receive(client)):
                     raise ValueError("the beginning of TLS is incomplete")
                 data += piece
             if normalise_host(read_server_name(data[: measure_record(data)])) != host:

@@ -97,7 +97,7 @@ def _split_port(authority: str, param: str) -> tuple[str, str | None]:
 
 def parse_port(text: str) -> int:
     """Parse a port in its usual spelling. Raises ValueError."""
-    is_plain = 0 < len(text) <= 5 and _DIGITS.issuperset(text) and not text.startswith("0")
+    is_plain = len(text) <= 5 and _DIGITS.issuperset(text) and not text.startswith("0")
     if not is_plain or int(text) > 65535:
         raise ValueError(text)
     return int(text)

@@ -10,8 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Delta, ReasoningDelta, Refusal, Summary, Text
+from antiphon.core.deltas import (
+    Break,
+    CallDelta,
+    CallDone,
+    CallStarted,
+    Delta,
+    EncryptedReasoning,
+    ReasoningDelta,
+    Refusal,
+    Summary,
+    Text,
+)
 from antiphon.core.dialects.anthropic_emitter import AnthropicEmitter
+from antiphon.core.dialects.anthropic_items import sign_thinking
 from antiphon.core.dialects.anthropic_request import AnthropicRequest, read_message
 from antiphon.core.dialects.dialect import Dialect
 from antiphon.core.prompt import Chunk, EngineExtras, FinishKind, TokenCounts
@@ -92,7 +104,7 @@ def test_reasoning_is_a_thinking_block_with_a_signature() -> None:
         "content_block_start", "thinking_delta", "thinking_delta", "signature_delta", "content_block_stop",
     ]  # fmt: skip
     assert message["content"][0]["thinking"] == "hm"
-    assert message["content"][0]["signature"].startswith("antiphon-1-")
+    assert message["content"][0]["signature"] == sign_thinking("hm")
     assert message["content"][1] == {"type": "text", "text": "ok"}
 
 
@@ -138,6 +150,23 @@ def test_overlapping_calls_are_emitted_sequentially() -> None:
     assert [(block["name"], block["input"]) for block in message["content"]] == [
         ("f", {"a": 1}), ("g", {}), ("h", {"c": 3}),
     ]  # fmt: skip
+
+
+def test_a_finished_call_is_closed_before_other_output_arrives() -> None:
+    stream, _ = run_emitter([CALL])
+    emitter = make_emitter()
+    emitter.begin()
+    assert event_kinds(msgspec.to_builtins(emitter.feed(CALL))) == event_kinds(stream)[1:-2]
+
+
+def test_a_second_call_with_the_key_of_an_open_one_ends_that_one() -> None:
+    _, message = run_emitter([[*CALL[:3], *CALL]], "tool_calls")
+    assert [block["input"] for block in message["content"]] == [{"a": 1}, {"a": 1}]
+
+
+def test_deltas_without_an_event_in_this_api_are_ignored() -> None:
+    _, message = run_emitter([[Text("a"), Break(), EncryptedReasoning("x"), Text("b")]])
+    assert message["content"] == [{"type": "text", "text": "ab"}]
 
 
 @pytest.mark.parametrize("arguments", ['{"city": "Par', '{"a": 1, "b', "{", "", '{"a": [1, 2'])

@@ -228,6 +228,21 @@ def test_an_error_is_translated_in_a_copy() -> None:
     assert error.param == "input"
 
 
+def test_a_position_after_the_last_one_has_the_name_of_the_whole() -> None:
+    names = make_request({"role": "user", "content": [{"type": "text", "text": "x"}]}, tools=[WEATHER]).names
+    positions = ("input[1]", "input[0].content[1]", "tools[1].name", "max_output_tokens")
+    assert [names.translate_param(name) for name in positions] == [
+        "messages", "messages[0]", "tools[1].name", "max_completion_tokens",
+    ]  # fmt: skip
+
+
+def test_parts_of_an_assistant_message_are_text_and_refusals() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "no"}]
+    (item,) = make_request({"role": "assistant", "content": parts}).decoded.request.input
+    assert isinstance(item, Message)
+    assert item.content == [OutputText(text="a"), RefusalPart(refusal="no")]
+
+
 def test_tools_and_choices_are_flattened() -> None:
     request = make_request(
         tools=[WEATHER, SQL], tool_choice={"type": "function", "function": {"name": "f"}}
@@ -322,6 +337,7 @@ def test_a_guided_schema_is_validated(sent: Any) -> None:
         ({"guided_regex": "("}, "guided_regex"),
         ({"guided_regex": "a" * 10_000}, "guided_regex"),
         ({"guided_choice": []}, "guided_choice"),
+        ({"guided_choice": ["a" * (256 * 1024 + 1)]}, "guided_choice"),
         ({"guided_grammar": ""}, "guided_grammar"),
         ({"guided_grammar": 'root ::= "' + "a" * 300_000 + '"'}, "guided_grammar"),
         ({"structured_outputs": {"grammar": "root ::= " + "(" * 33 + '"a"' + ")" * 33}}, "structured_outputs.grammar"),
@@ -392,6 +408,10 @@ def test_ignored_fields_are_reported() -> None:
         ({"n": 17}, InvalidValue, "n"),
         ({"n": 0}, InvalidValue, "n"),
         ({"logit_bias": {"x": 1}}, InvalidValue, "logit_bias"),
+        ({"logit_bias": {"12345678901": 1}}, InvalidValue, "logit_bias"),
+        ({"logit_bias": {str(token): 1 for token in range(2_001)}}, InvalidValue, "logit_bias"),
+        ({"min_tokens": 6, "max_tokens": 5}, InvalidValue, "min_tokens"),
+        ({"function_call": "auto", "tool_choice": "auto"}, MutuallyExclusive, "function_call"),
         ({"logit_bias": {"1": 101}}, InvalidValue, "logit_bias"),
         ({"stop": ["a"] * 5}, InvalidValue, "stop"),
         ({"max_completion_tokens": 10**9}, InvalidValue, "max_completion_tokens"),
@@ -417,6 +437,13 @@ def test_unsupported_and_invalid_fields_are_rejected_with_their_parameter(
         {"add_generation_prompt": True},
         {"use_beam_search": False},
         {"max_tokens": 5, "max_completion_tokens": 5},
+        {"best_of": 4, "n": 1},
+        {"best_of": 1, "n": 1},
+        {"min_tokens": 5, "max_tokens": 5},
+        {"logit_bias": {"1234567890": 1}},
+        {"logit_bias": {str(token): 1 for token in range(2_000)}},
+        {"guided_grammar": "root ::= " + "(" * 32 + '"a"' + ")" * 32},
+        {"guided_choice": ["a" * (256 * 1024)]},
         {"documents": []},
         {"temperature": None, "tools": None, "stop": None, "response_format": None, "stream_options": None},
     ],

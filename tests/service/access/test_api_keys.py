@@ -35,6 +35,7 @@ class CountingKeyStore:
         self.may_look_up, self.may_check = asyncio.Event(), asyncio.Event()
         self.may_look_up.set()
         self.may_check.set()
+        self.looked_up = asyncio.Event()
         self.fails = False
 
     async def find_api_keys(self, ids: list[str]) -> list[ApiKey]:
@@ -42,7 +43,9 @@ class CountingKeyStore:
         await self.may_look_up.wait()
         if self.fails:
             raise Unavailable("The store is down.", retry_after=1.0)
-        return await self.store.find_api_keys(ids)
+        found = await self.store.find_api_keys(ids)
+        self.looked_up.set()
+        return found
 
     async def shared(self, name: str, new: bytes) -> bytes:
         return await self.store.shared(name, new)
@@ -314,6 +317,35 @@ async def test_listening_beyond_loopback_requires_a_key(store: CountingKeyStore,
 def test_an_invalid_tenant_name_is_rejected(tenant: str) -> None:
     with pytest.raises(StartupError, match="is not a valid tenant name"):
         issue(tenant, "", (), 0.0, None)
+
+
+def test_the_name_of_a_key_may_be_as_long_as_its_limit() -> None:
+    row, _ = issue("a", "x" * 100, (), 0.0, 1.0)
+    assert row.name == "x" * 100
+
+
+async def test_keys_are_refreshed_until_the_server_stops(
+    store: CountingKeyStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.001)
+    row, key = await create_key(store, clock)
+    keys = ApiKeys(store=store, clock=clock)
+    assert await keys.look_up(key)
+    await store.store.revoke_api_key(row.id)
+    store.looked_up.clear()
+    refreshing = asyncio.ensure_future(keys.run_forever())
+    async with asyncio.timeout(20):
+        await store.looked_up.wait()
+    assert keys.find(key) is None
+    assert not refreshing.done()
+    refreshing.cancel()
+
+
+@pytest.mark.parametrize("has_store", [False, True])
+async def test_keys_that_cannot_change_are_not_refreshed(store: CountingKeyStore, has_store: bool) -> None:
+    store.name = "memory"
+    async with asyncio.timeout(20):
+        await ApiKeys(store=store if has_store else None).run_forever()
 
 
 def test_invalid_key_attributes_are_rejected() -> None:

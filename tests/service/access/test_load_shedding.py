@@ -40,8 +40,8 @@ def test_a_load_that_hovers_at_its_threshold_does_not_toggle_the_stage(load: flo
 def test_shedding_recovers_stage_by_stage() -> None:
     shedding = LoadShedding(THRESHOLDS)
     stages = []
-    for load, now in ((1.2, 0.0), (0.85, CALM_SECONDS / 2), (0.85, CALM_SECONDS), (0.1, 2 * CALM_SECONDS)):
-        shedding.record({"memory": load}, now)
+    for load, now in ((1.2, 0.0), (0.85, CALM_SECONDS - 0.5), (0.85, CALM_SECONDS), (0.1, 2 * CALM_SECONDS)):
+        shedding.record({"memory": load}, 1000.0 + now)
         stages.append(shedding.stage)
     assert stages == [
         SheddingStage.NOTHING_NEW,

@@ -7,8 +7,16 @@ import pytest
 
 from antiphon.config.rate_limits import QuotaSettings, TenantSpec
 from antiphon.errors import Busy
+from antiphon.observe.logs import LOG_CONTEXT, LogContext
 from antiphon.service.access.api_keys import Principal
-from antiphon.service.access.charges import CURRENT_CHARGE, LimitSet, spend
+from antiphon.service.access.charges import (
+    CURRENT_CHARGE,
+    LimitSet,
+    LimitStatus,
+    charged_key,
+    get_concurrency_limit,
+    spend,
+)
 from antiphon.service.access.rate_limits import RateLimits
 
 ACME = Principal(tenant="acme", key="one")
@@ -44,6 +52,34 @@ def test_without_quotas_nothing_is_limited() -> None:
     assert not rate_limits.active
     assert rate_limits.get_limits(ACME).budgets == ()
     assert rate_limits.get_limits(ACME).get_status() == (None, None)
+
+
+@pytest.mark.parametrize("field", ["requests_per_minute", "key_requests_per_minute"])
+def test_a_limit_of_tenants_or_of_keys_makes_limits_active(field: str) -> None:
+    assert make_limits(QuotaSettings(**{field: 1})).active
+    assert make_limits(QuotaSettings(), acme=TenantSpec(**{field: 1})).active
+
+
+def test_the_status_is_that_of_the_limit_with_the_least_remaining() -> None:
+    limit_set = make_limits(QuotaSettings(requests_per_minute=60, key_requests_per_minute=30)).get_limits(ACME)
+    limit_set.admit(0)
+    assert limit_set.get_status()[0] == LimitStatus(30, 29, 2.0)
+    equal = make_limits(QuotaSettings(tokens_per_minute=600)).get_limits(ACME)
+    equal.admit(4 * 150)
+    assert equal.get_status()[1] == LimitStatus(600, 450, 15.0)
+    equal.admit_unchecked().spend(460)
+    assert equal.get_status()[1] == LimitStatus(600, 0, 61.0)
+
+
+def test_work_of_a_request_is_charged_to_its_key() -> None:
+    assert (charged_key(), get_concurrency_limit()) == ("", 0)
+    logged = LOG_CONTEXT.set(LogContext(tenant="acme", key="two"))
+    assert charged_key() == "two"
+    quota = QuotaSettings(concurrent_responses=5, key_concurrent_responses=3)
+    charged = CURRENT_CHARGE.set(make_limits(quota).get_limits(ACME).admit(0))
+    assert (charged_key(), get_concurrency_limit()) == ("one", 3)
+    CURRENT_CHARGE.reset(charged)
+    LOG_CONTEXT.reset(logged)
 
 
 def test_requests_over_the_limit_are_refused_until_the_budget_refills() -> None:

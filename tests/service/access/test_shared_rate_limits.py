@@ -15,13 +15,15 @@ from time import monotonic
 import pytest
 from msgspec import Struct
 
+from antiphon.config import Config
 from antiphon.config.rate_limits import QuotaSettings
 from antiphon.errors import Busy
+from antiphon.service.access import shared_rate_limits as module
 from antiphon.service.access.api_keys import Principal
 from antiphon.service.access.charges import Charge, LimitSet
 from antiphon.service.access.rate_limits import RateLimits
-from antiphon.service.access.shared_rate_limits import LeasedBucket, SharedRateLimits
-from antiphon.stores.live.base import SharedLimits
+from antiphon.service.access.shared_rate_limits import LeasedBucket, SharedRateLimits, make_rate_limits
+from antiphon.stores.live.base import BucketGrant, SharedLimits
 from antiphon.stores.live.redis import RedisLimits
 from antiphon.stores.live.worker_limits import LimitServer, ParentLimits
 from tests.support.services import Redis
@@ -53,6 +55,65 @@ class Replica(Struct, frozen=True):
     @property
     def remaining(self) -> list[int | None]:
         return [None if one is None else one.remaining for one in self.limit_set.get_status()]
+
+
+def make_bucket() -> tuple[SharedRateLimits, LeasedBucket]:
+    """Return a bucket of one unit a second, of which two are held and ten are left since second 100."""
+    shared_limits = SharedRateLimits(ParentLimits(Pipe()[0]))
+    bucket = shared_limits.lease("acme", "requests", 60.0, 0.0)
+    bucket.apply_grant(BucketGrant(taken=2.0, left=10.0), 100.0)
+    return shared_limits, bucket
+
+
+async def test_all_that_is_held_can_be_taken() -> None:
+    _, bucket = make_bucket()
+    assert bucket.available(100.0) == 12.0
+    assert bucket.available(106.0) == 18.0
+    assert not bucket.try_take(2.1, 100.0)
+    assert bucket.try_take(2.0, 100.0)
+    assert bucket.held == 0.0
+
+
+@pytest.mark.parametrize(
+    ("amount", "now", "expected"),
+    [
+        (2.0, 200.0, False),  # held
+        (2.1, 100.0, True),
+        (12.0, 100.0, True),
+        (12.1, 100.0, False),
+        (13.0, 100.0 + module._INTERVAL, True),  # the level may be another one by now
+    ],
+)
+async def test_a_refill_is_requested_if_it_may_be_granted(amount: float, now: float, expected: bool) -> None:
+    assert make_bucket()[1].needs_refill(amount, now) is expected
+
+
+async def test_a_slice_is_returned_once_it_was_not_used_for_a_time() -> None:
+    _, bucket = make_bucket()
+    bucket.take(0.5, 100.0)
+    for now, returned in ((100.0 + module._UNUSED_SECONDS - 0.1, 0.0), (100.0 + module._UNUSED_SECONDS, 1.5)):
+        settlement = bucket.make_settlement(now)
+        assert settlement is not None
+        assert settlement.back == returned
+    assert bucket.make_settlement(100.0 + module._UNUSED_SECONDS) is None
+
+
+async def test_without_a_connection_a_bucket_counts_alone() -> None:
+    shared_limits, bucket = make_bucket()
+    shared_limits.connected = False
+    bucket.take(30.0, 0.0)
+    assert bucket.available(0.0) == 30.0
+    bucket.resize(20.0, 0.0)
+    assert bucket.available(0.0) <= 20.0
+
+
+async def test_limits_are_shared_between_workers_if_there_are_several() -> None:
+    config = Config(quota=QuotaSettings(requests_per_minute=6))
+    for worker_limits in (None, ParentLimits(Pipe()[0])):
+        rate_limits, shared_limits = make_rate_limits(config, worker_limits)
+        (budget,) = rate_limits.get_limits(ACME).budgets
+        assert isinstance(budget.requests, LeasedBucket) is (worker_limits is not None)
+        assert (shared_limits is None) is (worker_limits is None)
 
 
 class ParentProcess:

@@ -1,5 +1,6 @@
 """Usage of keys per day: summed in memory, added to the store, and kept while the store does not respond."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -42,6 +43,29 @@ async def test_usage_is_added_per_day_and_key(store: Store, clock: Clock) -> Non
         UsageRow(day, "acme", "key_1", 2, 20, 8, 6),
         UsageRow(day, "other", "", 2, 20, 8, 6),
     ]
+
+
+class UsageQueue:
+    """A store that passes the usage on to the test."""
+
+    def __init__(self) -> None:
+        self.rows: asyncio.Queue[list[UsageRow]] = asyncio.Queue()
+
+    async def add_usage(self, rows: list[UsageRow], oldest: int) -> None:
+        await self.rows.put(rows)
+
+
+async def test_usage_is_written_again_and_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "_FLUSH_SECONDS", 0.001)
+    queue: Any = UsageQueue()
+    meter = UsageMeter(queue, clock)
+    writing = asyncio.ensure_future(meter.run_forever())
+    async with asyncio.timeout(20):
+        for _ in range(2):
+            record(meter)
+            (row,) = await queue.rows.get()
+            assert row.responses == 1
+    writing.cancel()
 
 
 async def test_a_run_without_a_request_is_not_counted(store: Store, clock: Clock) -> None:

@@ -3,13 +3,36 @@
 import asyncio
 import os
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from antiphon.stores.contents.folder import _list_files, _run_to_end
+from antiphon.errors import Unavailable
+from antiphon.stores.contents.folder import FolderContents, _list_files, _run_to_end
 
 pytestmark = pytest.mark.anyio
+
+
+async def send(*pieces: bytes, fails: bool = False) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+    if fails:
+        raise OSError
+
+
+async def test_no_descriptor_and_no_temporary_file_remains(tmp_path: Path) -> None:
+    contents = FolderContents(tmp_path / "a" / "b")
+    await contents.open()
+    await contents.open()  # of another worker
+    before = os.listdir("/proc/self/fd")
+    for key in ("file_1aa", "file_2aa"):  # in the same folder
+        await contents.write(key, send(b"ab", b"c"))
+        assert b"".join([piece async for piece in contents.read(key, 1, 3)]) == b"bc"
+    with pytest.raises(Unavailable):
+        await contents.write("file_3aa", send(b"a", fails=True))
+    assert os.listdir("/proc/self/fd") == before
+    assert sorted(path.name for path in (tmp_path / "a" / "b").rglob("file_*")) == ["file_1aa", "file_2aa"]
 
 
 async def test_work_on_a_descriptor_is_awaited_however_often_the_task_is_cancelled() -> None:

@@ -104,7 +104,7 @@ def _to_prompts(request: CreateCompletion, limits: Limits) -> list[TextPrompt | 
 
 
 def _to_prompt(value: Any, param: str) -> TextPrompt | TokenPrompt:
-    if not value and value != 0:
+    if value in ("", []):
         raise invalid_value(param, "it must not be empty")
     if isinstance(value, str):
         return TextPrompt((Segment(value, control=True),))

@@ -147,7 +147,7 @@ class ApiKeys:
 
     def find(self, key: bytes) -> Principal | None:
         """Return the principal of a cached key. It is looked up by digest, so the timing does not reveal the key."""
-        if not 0 < len(key) <= _MAX_KEY_BYTES:
+        if len(key) > _MAX_KEY_BYTES:
             return None
         return self._find_by_digest(sha256(key).digest())
 
@@ -230,7 +230,7 @@ def issue(tenant: str, name: str, scopes: Collection[str], created: float, expir
     granted = frozenset(scopes or (INFERENCE,))
     if unknown := sorted(granted - SCOPES):
         raise StartupError(f"Unknown scope {unknown[0]!r}; expected {' or '.join(sorted(SCOPES))}.")
-    if len(name) > _MAX_NAME_LENGTH or not (name.isprintable() or not name):
+    if len(name) > _MAX_NAME_LENGTH or not name.isprintable():
         raise StartupError(f"The name of a key must be one line of at most {_MAX_NAME_LENGTH} characters.")
     if expires is not None and expires <= created:
         raise StartupError("The expiry time must be in the future.")

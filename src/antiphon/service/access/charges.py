@@ -71,7 +71,7 @@ class Budget(Struct, eq=False):
         if requests is not None and not requests.try_take(1.0, now):
             return self._make_refusal("requests", requests, 1.0, now)
         if meter is not None:
-            amount = tokens if tokens < (max_estimate := meter.size * MAX_ESTIMATE_SHARE) else max_estimate
+            amount = min(tokens, meter.size * MAX_ESTIMATE_SHARE)
             if not meter.try_take(amount, now):
                 if requests is not None:
                     requests.take(-1.0, now)
@@ -146,11 +146,7 @@ class Charge(Struct, eq=False):
             now, estimate = self._clock(), 0.0 if self._is_settled else self._estimate
             for budget in self.budgets:
                 if (meter := budget.tokens) is not None:
-                    meter.take(
-                        tokens
-                        - (estimate if estimate < (max_estimate := meter.size * MAX_ESTIMATE_SHARE) else max_estimate),
-                        now,
-                    )
+                    meter.take(tokens - min(estimate, meter.size * MAX_ESTIMATE_SHARE), now)
         self._is_settled = True
 
     def hold(self) -> None:
@@ -168,7 +164,7 @@ class Charge(Struct, eq=False):
 
 
 def estimate_request_tokens(size: int) -> float:
-    return size / _BYTES_PER_TOKEN if size > _BYTES_PER_TOKEN else 1.0
+    return max(size / _BYTES_PER_TOKEN, 1.0)
 
 
 def charged_key() -> str:
@@ -191,13 +187,8 @@ def spend(tokens: int | None) -> None:
 
 
 def _find_lowest(meters: tuple[Meter, ...], now: float) -> LimitStatus | None:
-    lowest: Meter | None = None
-    remaining = 0.0
-    for meter in meters:
-        available = meter.available(now)
-        if lowest is None or available < remaining:
-            lowest, remaining = meter, available
+    lowest = min(meters, key=lambda meter: meter.available(now), default=None)
     if lowest is None:
         return None
-    size = lowest.size
-    return LimitStatus(int(size), int(remaining + _EPSILON) if remaining > 0 else 0, (size - remaining) * MINUTE / size)
+    size, remaining = lowest.size, lowest.available(now)
+    return LimitStatus(int(size), int(max(remaining, 0.0) + _EPSILON), (size - remaining) * MINUTE / size)

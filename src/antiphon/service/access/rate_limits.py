@@ -40,7 +40,9 @@ class RateLimits:
     def configure(self, default_quota: QuotaSettings, tenants: Mapping[str, TenantSpec]) -> None:
         """Apply new limits from now on; previous use still counts."""
         self._default_quota, self._tenants = default_quota, tenants
-        self.active = any(_has_limits(self.get_quota(tenant)) for tenant in ("", *tenants))
+        self.active = any(
+            _has_limits(self.get_quota(tenant), of_key) for tenant in ("", *tenants) for of_key in (False, True)
+        )
         self._limit_sets.clear()
         for name, budget in self._budgets.items():
             self._configure_budget(budget, *name)
@@ -129,5 +131,5 @@ def _select_limits(quota: QuotaSettings, of_key: bool) -> tuple[int, int, int]:
     return quota.requests_per_minute, quota.tokens_per_minute, quota.concurrent_responses
 
 
-def _has_limits(quota: QuotaSettings, of_key: bool | None = None) -> bool:
-    return any(any(_select_limits(quota, kind)) for kind in ((True, False) if of_key is None else (of_key,)))
+def _has_limits(quota: QuotaSettings, of_key: bool) -> bool:
+    return any(_select_limits(quota, of_key))

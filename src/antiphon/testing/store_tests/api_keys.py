@@ -99,6 +99,7 @@ async def test_pages_of_keys_neither_skip_nor_repeat(store: Store, clock: Clock,
         more = True
         while more:
             page = await store.page_api_keys(tenant, found[-1].id if found else None, limit, descending)
+            assert page.rows or not found
             found, more = found + page.rows, page.has_more
         expected = sort_by_id(*[row for row in rows if tenant in (None, row.tenant)])
         assert found == (expected[::-1] if descending else expected)

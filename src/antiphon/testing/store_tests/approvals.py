@@ -128,6 +128,7 @@ async def test_pages_of_pending_approvals_neither_skip_nor_repeat(store: Store, 
     more = True
     while more:
         page = await store.page_approvals(TENANT, found[-1] if found else None, limit, True)
+        assert page.rows or not found
         found, more = found + page.rows, page.has_more
     assert found == names
     with pytest.raises(InvalidValue) as refused:

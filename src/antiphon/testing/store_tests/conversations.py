@@ -37,6 +37,7 @@ async def list_item_ids(store: Store, conversation: str, limit: int, descending:
     while more:
         page = await store.page_items(TENANT, conversation, names[-1] if names else None, limit, descending)
         assert page is not None
+        assert page.rows or not names
         names += [row.id for row in page.rows]
         more = page.has_more
         assert len(page.rows) == limit or not more

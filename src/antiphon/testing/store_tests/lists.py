@@ -23,7 +23,7 @@ async def list_responses(
     while more:
         page = await store.page_responses(tenant, names[-1] if names else None, limit, descending, max_bytes)
         assert len(page.rows) <= limit
-        assert page.rows or not page.has_more
+        assert page.rows or not names
         names += [row.id for row in page.rows]
         more = page.has_more
     return names
@@ -34,6 +34,7 @@ async def list_conversations(store: Store, limit: int, descending: bool, tenant:
     more = True
     while more:
         page = await store.page_conversations(tenant, names[-1] if names else None, limit, descending)
+        assert page.rows or not names
         assert len(page.rows) == limit or not page.has_more
         names += [row.id for row in page.rows]
         more = page.has_more

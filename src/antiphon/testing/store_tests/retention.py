@@ -65,6 +65,22 @@ async def test_a_sweep_within_all_bounds_removes_nothing(store: Store, clock: Cl
     assert await store.sweep(RetentionBounds(entries=3, bytes=10_000, conversations=1)) == 0
 
 
+async def test_a_sweep_of_rows_of_all_kinds_removes_at_most_its_limit(store: Store, clock: Clock) -> None:
+    await make_aged_responses(store, clock, 4)
+    for _ in range(3):
+        gone = await store_conversation(store, clock, make_item(), make_item())
+        await store.delete_conversation(TENANT, gone)
+    clock.now += TTL
+    names = []
+    for tenant in (TENANT, "other"):
+        names += await make_aged_responses(store, clock, 4, tenant)
+        for _ in range(4):
+            await store_conversation(store, clock, make_item(), tenant=tenant)
+    await sweep_all(store, RetentionBounds(entries=1, conversations=1), limit=3)
+    assert await find_remaining(store, names) == names[3:4]
+    assert await find_remaining(store, names, "other") == names[7:]
+
+
 async def test_expired_ancestors_are_retained_for_their_descendants(store: Store, clock: Clock) -> None:
     first = await store_response(store, clock)
     second = await store_response(store, clock, first)
