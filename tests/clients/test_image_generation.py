@@ -64,7 +64,7 @@ def test_an_image_is_made_streamed_and_edited(server: ServerProcess) -> None:
         assert refused.value.param == "tools[0].size"
 
 
-IMAGE_BYTES, IMAGES = 8 * 1024 * 1024, 6  # one prompt shows one of them, and an edit takes three
+IMAGE_BYTES, IMAGES = 8 * 1024 * 1024, 4  # one prompt shows one of them, and an edit takes three
 SENT_BYTES, SENT_IMAGES = 4 * 1024 * 1024, 8
 COMPLETION = {
     "object": "chat.completion",
