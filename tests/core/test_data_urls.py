@@ -1,7 +1,7 @@
 """Data URLs and base64 in canonical form and in the variants that some clients send."""
 
 import tracemalloc
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode, encodebytes, urlsafe_b64encode
 from contextlib import suppress
 
 import pytest
@@ -119,3 +119,10 @@ def test_an_oversized_url_is_rejected_before_decoding() -> None:
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
+
+
+def test_line_breaks_do_not_count_as_data() -> None:
+    body = b"x" * 57_000
+    assert read_base64(encodebytes(body).decode().replace("\n", "\r\n"), 57_000).body == body
+    with pytest.raises(UnreadableMedia, match="57,000 bytes; at most 56,999"):
+        read_base64(encodebytes(body).decode(), 56_999)

@@ -11,6 +11,8 @@ _MAX_HEADER_CHARS: Final = 256
 _URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 _BLANKS: Final = b" \t\r\n\f"
 _PIECE_CHARS: Final = 256 * 1024  # must be a multiple of 4
+_LINE_BYTES: Final = 57  # in a line of MIME base64: 76 characters and a line break (RFC 2045 section 6.8)
+_LINE_CHARS: Final = 78
 
 
 class UnreadableMedia(ValueError):
@@ -53,7 +55,7 @@ def to_data_url(media_type: str, body: bytes) -> str:
 
 def _decode(text: str, start: int, max_bytes: int) -> tuple[bytes, bool]:
     """Decode base64 that is canonical, or has whitespace, the URL-safe alphabet or no padding, as clients send it."""
-    if (len(text) - start) // 4 * 3 > max_bytes + 3:
+    if (len(text) - start) // _LINE_CHARS * _LINE_BYTES > max_bytes:  # even with line breaks
         raise UnreadableMedia(f"It has more than the {max_bytes:,} bytes that are allowed.")
     strict = True
     try:
