@@ -72,13 +72,13 @@ def parse_response_id(item_id: str) -> str | None:
 
 
 def is_id(text: str, prefix: Prefix) -> bool:
-    """Whether the text has the form of an id of ours. Other texts need no lookup."""
+    """Return whether the text has the form of an id of ours. Other texts need no lookup."""
     kind, _, digits = text.rpartition("_")
     return kind == prefix and len(digits) == _ID_DIGITS and _HEX_DIGITS.issuperset(digits)
 
 
 def is_item_id(text: str) -> bool:
-    """Whether the text has the form of an item's id, of any kind, in a response or a conversation."""
+    """Return whether the text has the form of an item's id, of any kind, in a response or a conversation."""
     kind, _, digits = text.rpartition("_")
     is_valid = kind in _PREFIXES and len(digits) <= _MAX_DIGITS and _HEX_DIGITS.issuperset(digits)
     return is_valid and (len(digits) == _ID_DIGITS or len(digits) >= _ID_DIGITS + _MIN_ITEM_DIGITS)

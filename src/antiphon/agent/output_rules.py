@@ -89,7 +89,7 @@ class OutputRules(Struct, frozen=True, kw_only=True):
 
 
 class Violation(Struct, frozen=True, kw_only=True):
-    """Why the output of an attempt is not valid."""
+    """The reason why the output of an attempt is not valid."""
 
     reason: Reason
     output: str  # what the model wrote

@@ -116,7 +116,7 @@ class Run:
 
     @property
     def first_at(self) -> float | None:
-        """When the first output arrived; None for an unstreamed response."""
+        """The time at which the first output arrived; None for an unstreamed response."""
         return self.stream.first_at
 
     @property

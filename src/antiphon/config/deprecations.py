@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class Deprecation(Struct, frozen=True, kw_only=True):
-    """When a name was deprecated, when it is removed, and what to use instead."""
+    """The versions in which a name was deprecated and is removed, and the name to use instead."""
 
     since: str
     removed: str

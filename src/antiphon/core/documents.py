@@ -45,12 +45,12 @@ def is_pdf(body: bytes) -> bool:
 
 
 def is_archive(body: bytes) -> bool:
-    """Whether the content is a ZIP archive, as office documents are."""
+    """Return whether the content is a ZIP archive, as office documents are."""
     return body.startswith(_ARCHIVE_MAGIC)
 
 
 def is_html(name: str, body: bytes) -> bool:
-    """Whether the content is HTML: by its beginning or, since it may be a part of a page, by its name."""
+    """Return whether the content is HTML: by its beginning or, since it may be a part of a page, by its name."""
     head = body[:_HTML_SEARCH_BYTES].replace(b"\0", b"").lstrip(_HTML_PADDING).lower()  # without the zeros of UTF-16
     return head.startswith(_HTML_STARTS) or name.lower().endswith(_HTML_NAMES)
 

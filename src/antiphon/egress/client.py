@@ -224,5 +224,5 @@ def _fixed_addresses(url: Url) -> list[Address]:
 
 
 def _is_localhost(name: str) -> bool:
-    """Whether a name is loopback by definition (RFC 6761 §6.3), whatever a name server returns."""
+    """Return whether a name is loopback by definition (RFC 6761 §6.3), whatever a name server returns."""
     return name == "localhost" or name.endswith(".localhost")

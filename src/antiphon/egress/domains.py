@@ -26,7 +26,7 @@ class DomainList(Struct, frozen=True):
     entries: Sequence[str]
 
     def covers(self, domain: str) -> bool:
-        """Whether all names of an entry, or a name, are among those of this list."""
+        """Return whether all names of an entry, or a name, are among those of this list."""
         return any(
             entry in (ALL, domain) or (entry.startswith(_BELOW) and domain.endswith(entry[1:]))
             for entry in self.entries

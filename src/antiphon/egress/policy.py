@@ -86,7 +86,7 @@ def describe_special(address: Address) -> str | None:
 
 
 def is_local_address(address: Address) -> bool:
-    """Whether the address belongs to this machine: traffic to it would come from the address itself or from loopback.
+    """Return whether the address is one of this machine: traffic to it would come from itself or from loopback.
 
     Connecting a UDP socket selects the source address without sending anything.
     """

@@ -139,7 +139,7 @@ def _is_label(label: str) -> bool:
 
 
 def is_numeric(name: str) -> bool:
-    """Whether a parser may take the name for an IPv4 address: its last label is a number in any base (WHATWG URL)."""
+    """Return whether a parser may read the name as an IPv4 address: its last label is a number (WHATWG URL)."""
     last = name.rpartition(".")[2]
     return _DIGITS.issuperset(last) or (last.startswith("0x") and all(char in "0123456789abcdef" for char in last[2:]))
 

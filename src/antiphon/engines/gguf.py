@@ -285,7 +285,7 @@ def _special_tokens(reader: _GgufReader, kinds: tuple[int, ...]) -> dict[int, di
 
 
 def _looks_like_markup(text: str) -> bool:
-    """Whether a token is markup such as <tool_call>, [INST] or ]~b]; false for runs of spaces and line ends."""
+    """Return whether a token is markup such as <tool_call>, [INST] or ]~b]; false for runs of spaces and line ends."""
     first, last = text[0], text[-1]
     if len(text) < 3 or first.isspace() or first.isalnum() or last.isalnum():
         return False

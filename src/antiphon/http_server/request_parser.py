@@ -219,7 +219,7 @@ def _split_absolute_form(target: bytes) -> tuple[bytes, bytes]:
 
 
 def _is_websocket_upgrade(headers: Sequence[Header]) -> bool:
-    """Whether the head requests a WebSocket (RFC 6455 §4.2.1), whatever other protocols it offers."""
+    """Return whether the head requests a WebSocket (RFC 6455 §4.2.1), whatever other protocols it offers."""
     tokens = dict(headers).get(b"connection", b"").lower().split(b",")
     offered = [value.lower() for name, value in headers if name == b"upgrade"]
     return b"websocket" in offered and b"upgrade" in map(bytes.strip, tokens)

@@ -102,7 +102,7 @@ class HttpServer(uvicorn.Server):
         self._listeners: list[Listener] = []
 
     def is_busy(self) -> bool:
-        """Whether the application has work that no client waits for."""
+        """Return whether the application has work that no client waits for."""
         return False
 
     def interrupt(self) -> None:

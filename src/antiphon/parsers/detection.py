@@ -224,7 +224,7 @@ def detect_output_format(
 
 @lru_cache(maxsize=256)
 def is_reasoning_model(model: str, choice: ParserChoice) -> bool:
-    """Whether the operator's choice or the name of a model says that it reasons."""
+    """Return whether the operator's choice or the name of a model says that it reasons."""
     family = _find_family(model)
     by_name = family is not None and (family.harmony or family.reasoning is not None)
     return by_name if choice.reasoning in (AUTO, NONE) else True

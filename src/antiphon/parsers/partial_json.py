@@ -68,7 +68,7 @@ class StringPropertyReader:
         return raw if found is None else self._read_value(raw, found.end())
 
     def _may_begin(self, raw: str) -> bool:
-        """Whether the property may still follow."""
+        """Return whether the property may still follow."""
         return f'{{"{self._name}":"'.startswith("".join(raw.split())) if self._is_text else raw[0] == "{"
 
     def _read_value(self, text: str, position: int) -> str:

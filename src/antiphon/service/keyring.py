@@ -37,7 +37,7 @@ def new_key() -> bytes:
 
 
 class DecryptionError(Exception):
-    """Why content cannot be decrypted, as a clause for the client's error message."""
+    """The reason why content cannot be decrypted, as a clause for the client's error message."""
 
 
 class Keyring:

@@ -1,4 +1,4 @@
-"""What the terminal shows: a progress line, and a table with one column per server or level and notes below it."""
+"""The output of a benchmark: a progress line, and a table with one column per server or level and notes below it."""
 
 import asyncio
 import shutil

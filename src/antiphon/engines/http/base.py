@@ -323,7 +323,7 @@ class HttpEngine(HttpTasks):
         )
 
     def _must_generate_whole(self, request: GenerationRequest) -> bool:
-        """Whether the engine can return this response only unstreamed."""
+        """Return whether the engine can return this response only unstreamed."""
         sampling = request.sampling
         return (
             (sampling.best_of or 1) > 1
@@ -403,7 +403,7 @@ class HttpEngine(HttpTasks):
         return self._redact_error(error)
 
     def _may_keep_waiting(self, since: float) -> bool:
-        """Whether to wait on for an unstreamed response: as long as the engine is healthy, up to `run_timeout`."""
+        """Return whether to wait for an unstreamed response: while the engine is healthy, up to `run_timeout`."""
         return self._monitor.is_healthy and asyncio.get_running_loop().time() < since + self.settings.run_timeout
 
     def _redact_error(self, error: errors.AntiphonError) -> errors.AntiphonError:

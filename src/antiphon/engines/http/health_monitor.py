@@ -97,7 +97,7 @@ class ProbeClient:
             return None  # nothing depends on the version
 
     async def has_path(self, path: str) -> bool:
-        """Whether a path exists: an empty request to it is rejected because of missing fields."""
+        """Return whether a path exists: an empty request to it is rejected because of missing fields."""
         return await self.fetch_error_text(path, {}) is not None
 
     async def fetch_error_text(self, path: str, body: Json) -> str | None:

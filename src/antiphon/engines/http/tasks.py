@@ -238,14 +238,14 @@ class HttpTasks(base.Engine):
         return frozenset([task for task, found in zip(self.task_paths, present, strict=True) if found])
 
     async def _can_count_tokens(self, model: str) -> bool:
-        """Whether the server counts tokens; older versions do not."""
+        """Return whether the server counts tokens; older versions do not."""
         try:
             return await self.count_tokens(model, ChatPrompt((HELLO_MESSAGE,))) > 0
         except AntiphonError:
             return False
 
     async def _template_has_tools(self, model: str) -> bool:
-        """Whether a tool makes the rendered prompt longer; only probed if Antiphon parses the calls itself."""
+        """Return whether a tool makes the rendered prompt longer; only probed if Antiphon parses the calls itself."""
         if not self._is_token_level:
             return True
         try:
@@ -258,7 +258,7 @@ class HttpTasks(base.Engine):
         return len(offered) > len(alone)
 
     async def _probe_effort(self, model: str) -> bool | None:
-        """Whether the reasoning effort changes the rendered prompt; None if the server cannot show that."""
+        """Return whether the reasoning effort changes the rendered prompt; None if the server cannot show that."""
         try:
             disabled, enabled = [
                 await self._tokenize_chat(
@@ -283,7 +283,7 @@ class HttpTasks(base.Engine):
 
 
 def _has_parts(prompt: ChatPrompt) -> bool:
-    """Whether there is content other than text, such as an image, whose size does not determine its tokens."""
+    """Return whether there is content other than text, such as an image, whose size does not determine its tokens."""
     return any(isinstance(message.get("content"), list) for message in prompt.messages)
 
 

@@ -66,7 +66,7 @@ class Breaker(Struct, eq=False):
         return "open" if now < self._until else "half-open"
 
     def allows(self, now: float) -> bool:
-        """Whether a request may be sent now."""
+        """Return whether a request may be sent now."""
         return self._until is None or (now >= self._until and not self._trial)
 
     def seconds_until_trial(self, now: float) -> float:
@@ -154,7 +154,7 @@ class PoolMember:
         return (self.spec.location, self.spec.settings) == (spec.location, spec.settings)
 
     def lists_model(self, model: str) -> bool:
-        """Whether the engine itself lists the model; some engines serve any name."""
+        """Return whether the engine itself lists the model; some engines serve any name."""
         if (models := self.engine.models()) is not self._models:
             self._models, self._model_names = models, frozenset(one.id for one in models)
         return model in self._model_names
@@ -224,5 +224,5 @@ class PoolMember:
 
 
 def is_retryable(error: AntiphonError) -> bool:
-    """Whether another engine might succeed."""
+    """Return whether another engine might succeed."""
     return isinstance(error, EngineFailed | Unavailable | Busy | ModelNotFound) and not isinstance(error, BadRequest)

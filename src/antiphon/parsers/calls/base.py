@@ -48,7 +48,7 @@ class GrammarRequest(Struct, frozen=True, kw_only=True):
 
 
 class CallShape(Struct, frozen=True, kw_only=True):
-    """How a grammar writes calls: {"name": …, "arguments": {…}} and the text around them.
+    """The form of calls in a grammar: {"name": …, "arguments": {…}} and the text around them.
 
     `marker` begins all calls (`before`) or each of them (`begin`), and ends the preceding text. Without a marker, a
     call must be the complete answer.

@@ -45,7 +45,7 @@ class MarkerFinder:
         return (max(at, self.find_partial(text)), "") if found is None else (found.start(), found[0])
 
     def is_prefix(self, text: str, at: int) -> bool:
-        """Whether the text from `at` to its end is a proper prefix of a marker."""
+        """Return whether the text from `at` to its end is a proper prefix of a marker."""
         return len(text) - at < self._max_length and text[at:] in self.prefixes
 
     def find_partial(self, text: str) -> int:
@@ -361,7 +361,7 @@ def _make_finders(frame: CallFrame) -> tuple[MarkerFinder, MarkerFinder, tuple[s
 
 
 def _lacks_all(ends: tuple[str, ...], text: str) -> bool:
-    """Whether there are ends and none of them is in the text."""
+    """Return whether there are ends and none of them is in the text."""
     for end in ends:
         if end in text:
             return False

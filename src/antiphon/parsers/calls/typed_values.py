@@ -164,7 +164,7 @@ class TypedValue:
         return '"' + escape_json(buffered)
 
     def _is_text(self) -> bool:
-        """Whether the value can only be a string by now. The final result does not depend on how early."""
+        """Return whether the value can only be a string by now. The final result does not depend on how early."""
         types, start = self._types, self._start
         if types == TEXT:
             return True
@@ -303,7 +303,7 @@ def _decode_code(text: str) -> str:
 
 
 def is_plain_number(atom: str) -> bool:
-    """Whether the atom is a number in JSON, too."""
+    """Return whether the atom is a number in JSON, too."""
     return _NUMBER.fullmatch(atom) is not None
 
 

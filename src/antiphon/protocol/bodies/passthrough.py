@@ -93,7 +93,7 @@ class MultipartForm(Struct, frozen=True):
         return body if pieces[0] else body.removeprefix(_CRLF)
 
     def has_value(self, field: str, value: bytes) -> bool:
-        """Whether another field has this value."""
+        """Return whether another field has this value."""
         ending = _CRLF + _CRLF + value
         return any(piece.endswith(ending) and _parse_name(piece) == field for piece in self.pieces[1:-1])
 

@@ -18,7 +18,7 @@ _UNESCAPED_SLASH: Final = re.compile(r"(\\.)|/", re.DOTALL)
 
 @cache
 def has_lark() -> bool:
-    """Whether the extra `lark` (llguidance) is installed."""
+    """Return whether the extra `lark` (llguidance) is installed."""
     return find_spec("llguidance") is not None
 
 

@@ -40,7 +40,7 @@ def weigh_pattern(pattern: str) -> int:
 
 
 def _compiles(pattern: str, size: int) -> bool:
-    """Whether the pattern compiles to at most `size` bytes."""
+    """Return whether the pattern compiles to at most `size` bytes."""
     options = jsonschema_rs.FancyRegexOptions(backtrack_limit=_MAX_BACKTRACKS, size_limit=size, dfa_size_limit=size)
     try:
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True, pattern_options=options)

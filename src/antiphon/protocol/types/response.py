@@ -130,7 +130,7 @@ class ModerationResult(Judgement, tag_field="type", tag="moderation_result", kw_
 
 
 class ModerationFailure(Tagged, tag="error", kw_only=True):
-    """Why the input or the output has no result."""
+    """The reason why the input or the output has no result."""
 
     code: str
     message: str

@@ -310,12 +310,12 @@ _RestrictedTool = FunctionTool | CustomTool | McpTool | ShellTool | ApplyPatchTo
 
 
 def has_auto_container(tools: Iterable[Tool]) -> bool:
-    """Whether one of the tools runs in a container of the conversation, which has the files of the input."""
+    """Return whether one of the tools runs in a container of the conversation, which has the files of the input."""
     runners = [tool for tool in tools if isinstance(tool, CodeInterpreterTool | ShellTool)]
     wanted = [tool.container if isinstance(tool, CodeInterpreterTool) else tool.environment for tool in runners]
     return any(isinstance(container, AutoContainer) for container in wanted)
 
 
 def may_models_call(tool: _RestrictedTool) -> bool:
-    """Whether models themselves may call a tool, and not programs alone."""
+    """Return whether models themselves may call a tool, and not programs alone."""
     return tool.allowed_callers is UNSET or "direct" in tool.allowed_callers

@@ -227,7 +227,7 @@ class ContainerHost:
 
 
 def _is_reachable(path: str) -> bool:
-    """Whether other users may enter all folders above a path."""
+    """Return whether other users may enter all folders above a path."""
     parts = os.path.realpath(path).split("/")
     return all(os.stat("/".join(parts[:count]) or "/").st_mode & 1 for count in range(1, len(parts) + 1))
 

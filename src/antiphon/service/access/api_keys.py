@@ -152,7 +152,7 @@ class ApiKeys:
         return self._find_by_digest(sha256(key).digest())
 
     def can_look_up(self, key: bytes) -> bool:
-        """Whether the store may hold the key."""
+        """Return whether the store may hold the key."""
         return self._store is not None and parse_key_id(key) is not None
 
     async def look_up(self, key: bytes) -> Principal | None:

@@ -103,7 +103,7 @@ class LoadMonitor:
 
     @property
     def reason(self) -> str:
-        """Why work is refused, as a sentence; empty if all work is accepted."""
+        """The reason why work is refused, as a sentence; empty if all work is accepted."""
         if self.stage is SheddingStage.ALL:
             return ""
         refused = "no background work" if self.stage is SheddingStage.NO_BACKGROUND else "no new work"

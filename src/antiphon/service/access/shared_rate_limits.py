@@ -68,7 +68,7 @@ class LeasedBucket(Struct, eq=False):
         self.size = size
 
     def needs_refill(self, amount: float, now: float) -> bool:
-        """Whether a refill is worth a request; it is not if the bucket was too low a moment ago."""
+        """Return whether a refill is worth a request; it is not if the bucket was too low a moment ago."""
         return self.held < amount and (now - self._updated_at >= _INTERVAL or self.available(now) >= amount)
 
     def make_request(self, amount: float) -> BucketRequest:

@@ -60,7 +60,7 @@ _decoder = msgspec.json.Decoder(DocumentReport)
 
 
 def is_parsed(name: str, data: bytes) -> bool:
-    """Whether the text of a file is extracted by a parser, which takes time."""
+    """Return whether the text of a file is extracted by a parser, which takes time."""
     return is_pdf(data) or is_archive(data) or is_html(name, data)
 
 

@@ -66,7 +66,7 @@ class ModelAdapter(Protocol):
     renders_old_reasoning: bool  # whether reasoning before the last user message can be part of the prompt
 
     def is_slow(self, chat: ChatPrompt) -> bool:
-        """Whether rendering the chat belongs in a thread."""
+        """Return whether rendering the chat belongs in a thread."""
         ...
 
     def render(self, chat: ChatPrompt, now: Now) -> Prompt: ...
@@ -77,7 +77,7 @@ class ModelAdapter(Protocol):
 
 
 def is_large(chat: ChatPrompt) -> bool:
-    """Whether scanning all texts would block the event loop for too long."""
+    """Return whether scanning all texts would block the event loop for too long."""
     contents = [message.get("content") or "" for message in chat.messages]
     parts = [part.get("text", "") for content in contents if not isinstance(content, str) for part in content]
     return sum([len(text) for text in (*contents, *parts) if isinstance(text, str)]) > MAX_INLINE_CHARS

@@ -136,7 +136,7 @@ class Models(Struct, eq=False):
         return self._engine.statuses()
 
     def ready(self) -> list[str]:
-        """Why the server is not ready; empty when ready."""
+        """Return the reason why the server is not ready; empty when ready."""
         return [] if self._engine.is_healthy() else [_describe_unready(self._engine)]
 
     def admit(

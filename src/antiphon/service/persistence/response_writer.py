@@ -287,7 +287,7 @@ class OwnedRow(Struct, eq=False):
                 self.on_lost()
 
     def _is_slow_to_end(self, response: Response, body: bytes, log: rows.Log) -> bool:
-        """Whether encoding the request and its end belongs in a thread."""
+        """Return whether encoding the request and its end belongs in a thread."""
         if len(log) > _MAX_INLINE_LISTS or len(body) > _MAX_INLINE_RESPONSE:
             return True
         if self.fence:

@@ -121,7 +121,7 @@ def decode_status(response: bytes) -> ResponseStatus:
 
 
 def is_slow_to_encode(decoded: DecodedRequest) -> bool:
-    """Whether encoding the request belongs in a thread."""
+    """Return whether encoding the request belongs in a thread."""
     return len(decoded.request.input) > _MAX_INLINE_ITEMS
 
 

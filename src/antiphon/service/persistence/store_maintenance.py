@@ -138,7 +138,7 @@ class StoreProbe:
         self.size = (0, 0)  # bytes and responses
 
     def healthy(self) -> bool:
-        """Whether the store responds and its last operation succeeded."""
+        """Return whether the store responds and its last operation succeeded."""
         return self._responsive and self._store.is_healthy()
 
     async def run_forever(self) -> None:

@@ -67,7 +67,7 @@ class IncludeView:
         return encode(view_item(_item_decoder.decode(body))) if self._needs_rendering(body, include) else body
 
     def _needs_rendering(self, body: bytes, include: Collection[Includable]) -> bool:
-        """Whether the client view differs from the stored form."""
+        """Return whether the client view differs from the stored form."""
         encrypted_reasoning = "reasoning.encrypted_content" in include or _ENCRYPTED_FIELD in body
         return (_REASONING_TYPE in body and encrypted_reasoning) or has_hidden_fields(body, include)
 

@@ -84,7 +84,7 @@ class PlannerSettings(Struct, frozen=True, kw_only=True):
 
 
 class Continuation(Struct, frozen=True, kw_only=True):
-    """What a request continues, beyond what its body says."""
+    """The source that a request continues, beyond what its body names."""
 
     resumed: Response | None = None  # the stored Response of a run that another server began
     connection_cache: ConnectionCache | None = None  # unstored responses of the connection that sent the request

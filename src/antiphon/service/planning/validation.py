@@ -139,7 +139,7 @@ def list_ignored_fields(
 
 
 def _uses_cache_key(request: CreateResponse, capabilities: Capabilities, cache_key_use: CacheKeyUse) -> bool:
-    """Whether `prompt_cache_key` is sent to the engine, separates its cache, or selects one of several engines."""
+    """Return whether `prompt_cache_key` is sent to the engine, separates its cache, or selects an engine."""
     if request.cache_salt is not None:
         return False  # it takes precedence
     has_use = "cache_salt" in capabilities.supported_fields if cache_key_use == "salt" else capabilities.replicas > 1

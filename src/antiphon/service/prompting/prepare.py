@@ -207,7 +207,7 @@ class _PromptFitter(Struct, eq=False):
         return apply_engine_fields(self.inputs.tenant, request, generation, self.services.cache_key_use)
 
     def _is_sure_to_fit(self, prompt: Prompt) -> bool:
-        """Whether counting is unnecessary: the engine has to check, or the prompt fits even at one token per byte."""
+        """Return whether counting is needless: the engine has to check, or the prompt fits at one token per byte."""
         context = self.target.capabilities.context
         if context is None or not (self._can_count(prompt) or self.request.truncation == "auto"):
             return True
@@ -269,7 +269,7 @@ class _PromptFitter(Struct, eq=False):
 
 
 def _can_buffer(request: CreateResponse, sampling: Sampling, output_spec: OutputSpec) -> bool:
-    """Whether the engine may return the answer in one piece: it is not observed before its end, and no parser stops it.
+    """Return whether the engine may answer in one piece: nobody observes it before its end, and no parser stops it.
 
     Log probabilities are streamed, because one reply with all of them is too large.
     """

@@ -63,7 +63,7 @@ class ActiveRun:
         return 0.0
 
     def should_verify(self) -> bool:
-        """Whether a notification requires a check that this process still owns the response."""
+        """Return whether a notification requires a check that this process still owns the response."""
         return self.owned_row is not None and self.owned_row.fence > 0 and self.run.ended_at is None
 
     def verify_ownership(self, row: StoredResponse | None) -> None:

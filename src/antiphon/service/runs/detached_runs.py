@@ -51,7 +51,7 @@ class DetachedRuns(ActiveRuns):
         self.closed = False
 
     def is_busy(self) -> bool:
-        """Whether a background run is active. Other runs end with the requests of their clients, or without them."""
+        """Return whether a background run is active. Other runs end with their clients' requests, or without them."""
         return any(active.opening.background for active in self.by_id.values())
 
     def start_foreground(

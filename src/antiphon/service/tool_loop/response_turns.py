@@ -223,7 +223,7 @@ class ResponseTurns:
         return [label for label, item in last.items() if mcp.is_outdated(item)]
 
     def _is_code(self, label: str) -> bool:
-        """Whether an approval with this label is one of code; a declared MCP server may have the label too."""
+        """Return whether an approval with this label is one of code; a declared MCP server may have the label too."""
         return label in CODE_KINDS and label not in self._toolkit.list_labels(self._context.decoded.request)
 
     def _make_subject(self, call: ModelToolCall, definition: it.McpListedTool | None) -> ApprovalSubject:

@@ -52,7 +52,7 @@ class ToolOutputs(Struct, frozen=True, eq=False):
     _attachments: Attachments = field(default_factory=Attachments)
 
     def should_wait(self, request: CreateResponse, stored: bool) -> bool:
-        """Whether a response to this request waits; never if no client could learn of its calls before the end."""
+        """Return whether a response to this request waits; not if no client could learn of its calls before the end."""
         if not (stored and (request.stream or request.background)):
             return False
         requested = request.wait_for_tool_outputs
@@ -113,7 +113,7 @@ class ToolOutputs(Struct, frozen=True, eq=False):
         return await self._store.submit_output(tenant, response_id, submitted.call_id, encode(submitted.output))
 
     async def _may_wait_for(self, tenant: str, response_id: str, call_id: str) -> bool:
-        """Whether this may be a call that the response is going to wait for."""
+        """Return whether this may be a call that the response is going to wait for."""
         if parse_response_id(call_id) != response_id or (row := await self._store.get(tenant, response_id)) is None:
             return False
         return self.should_wait(restore_request(row).request, stored=True)

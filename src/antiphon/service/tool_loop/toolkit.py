@@ -167,7 +167,7 @@ class Toolkit:
         return {tool.kind: found[tool.kind] for tool in self._configured if tool.kind in found}
 
     def should_wait(self, request: CreateResponse, stored: bool) -> bool:
-        """Whether a response to this request waits for the outputs of its client's tools."""
+        """Return whether a response to this request waits for the outputs of its client's tools."""
         return self.outputs is not None and bool(request.tools) and self.outputs.should_wait(request, stored)
 
     async def close(self) -> None:

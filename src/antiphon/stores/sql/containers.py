@@ -144,7 +144,7 @@ def get_container_file(tenant: str, container: str, file: str) -> Operation[Cont
 
 
 def find_container_path(tenant: str, container: str, path: str) -> Operation[bool]:
-    """Whether a file of this path is known."""
+    """Return whether a file of this path is known."""
     found = "SELECT 1 FROM container_files WHERE tenant = $1 AND container = $2 AND path = $3"
     return bool((yield sql(found, tenant, container, path)))
 

@@ -173,7 +173,7 @@ def page_api_keys(tenant: str | None, after: str | None, limit: int, descending:
 
 
 def has_api_keys() -> Operation[bool]:
-    """Whether a key was ever created. Revoking the last key does not open the server to unauthenticated clients."""
+    """Return whether a key was ever created: revoking the last one does not admit unauthenticated clients."""
     return bool((yield sql("SELECT 1 FROM api_keys LIMIT 1")))
 
 

@@ -95,7 +95,7 @@ class Store(ABC):
 
     @abstractmethod
     def is_healthy(self) -> bool:
-        """Whether the last operation succeeded."""
+        """Return whether the last operation succeeded."""
 
     @abstractmethod
     async def schema(self) -> SchemaStatus:

@@ -54,7 +54,7 @@ RETURNING id
 
 
 def has_vector_jobs(now: float) -> Operation[bool]:
-    """Whether there are jobs to claim. It only reads: a server that looks for work must not write all the time."""
+    """Return whether there are jobs to claim. It only reads: a server that looks for work must not always write."""
     return any(int(waiting) for _, _, waiting in (yield sql(_QUEUES, now)))
 
 

@@ -153,7 +153,7 @@ class ResponseContainer(ToolContainer):
         self._is_made = False
 
     def _fits(self, first: "ResponseContainer") -> bool:
-        """Whether the container of another tool can be this one: as it is wanted, and no other one is named."""
+        """Return whether the container of another tool can be this one: as it is wanted, and no other one is named."""
         if isinstance(self.wanted, str):
             return self.wanted == first.wanted
         other = first.wanted if isinstance(first.wanted, AutoContainer) else AutoContainer()

@@ -143,7 +143,7 @@ class McpTools(ResponseTool):
         return server.url or " ".join(server.command)
 
     def is_outdated(self, item: it.McpListTools) -> bool:
-        """Whether an earlier list is known to differ from the current one. Uses the cache only."""
+        """Return whether an earlier list is known to differ from the current one. Uses the cache only."""
         label = item.server_label
         if label not in self._declared or item.error:
             return False

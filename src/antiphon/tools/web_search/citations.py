@@ -88,14 +88,14 @@ class CitationMarkers:
             yield pending[begin:stop]
 
     def _is_index(self, pending: str, at: int, end: int) -> bool:
-        """Whether `[3]` at this position is an index, a link or code."""
+        """Return whether `[3]` at this position is an index, a link or code."""
         before = pending[at - 1] if at else self._before
         is_marker = before in _ALLOWED_BEFORE and pending[end : end + 1] not in _FORBIDDEN_AFTER
         return _is_plain(pending[at:end]) and (not is_marker or self._code.is_open)
 
 
 def _is_plain(text: str) -> bool:
-    """Whether this is `[3]`, which is a marker only in some places."""
+    """Return whether this is `[3]`, which is a marker only in some places."""
     return text[0] == "[" and _DAGGER not in text
 
 

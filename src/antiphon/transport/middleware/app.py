@@ -42,7 +42,7 @@ class AppLifecycle(Protocol):
         """Close everything, also after an `open` that failed or was cancelled."""
 
     def is_busy(self) -> bool:
-        """Whether there is work that no client waits for."""
+        """Return whether there is work that no client waits for."""
 
     def reload(self) -> None:
         """Read the settings again."""

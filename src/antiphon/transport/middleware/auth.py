@@ -160,7 +160,7 @@ class Authenticator:
         return path in PUBLIC or (self._serves_page and (path in PAGE or path.startswith(b"/ui/")))
 
     def _is_host_restricted(self) -> bool:
-        """Whether hosts and origins are restricted.
+        """Return whether hosts and origins are restricted.
 
         Off loopback a host name proves nothing, and a key is required there. A name may resolve to loopback without
         being recognised, in which case no key is required: so the restriction depends on the key, too.
@@ -238,7 +238,7 @@ def _parse_host(value: bytes) -> bytes | None:
 
 
 def _is_port(value: bytes) -> bool:
-    """Whether `value` is empty, or a colon and an optional number."""
+    """Return whether `value` is empty, or a colon and an optional number."""
     number = value.removeprefix(b":")
     if number == value or not number:
         return not number

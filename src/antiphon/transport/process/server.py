@@ -73,7 +73,7 @@ class Terminal:
         self._streams = [number for number in _STANDARD_STREAMS if os.isatty(number)]
 
     def is_gone(self) -> bool:
-        """Whether there was one, and it was closed."""
+        """Return whether there was one, and it was closed."""
         return bool(self._streams) and not any(os.isatty(number) for number in self._streams)
 
 

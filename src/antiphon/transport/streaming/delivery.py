@@ -22,7 +22,7 @@ _CHECKS_PER_INTERVAL = 4  # a keep-alive is at most a quarter of the interval la
 
 
 class DeliverySource(Protocol):
-    """What is sent to a client: a run of its own, a run that others follow too, or a response that has ended."""
+    """The source of what a client is sent: its own run, a run that others follow too, or a response that has ended."""
 
     @property
     def waits(self) -> bool:

@@ -130,7 +130,7 @@ class LlamaCppServer(HttpEngine):
         )
 
     async def _can_generate(self) -> bool:
-        """Whether a server for embeddings or reranking generates too; otherwise this request is rejected."""
+        """Return whether a server for embeddings or reranking generates too; otherwise this request is rejected."""
         error_text = await self._probe_client.fetch_error_text(
             "/completion", {"prompt": "a", "n_predict": 0, "stream": False}
         )

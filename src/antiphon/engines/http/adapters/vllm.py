@@ -81,7 +81,7 @@ class Vllm(HttpEngine):
         )
 
     async def _parses_tools(self, model: str) -> bool:
-        """Whether tool calls are parsed: the server checks the tools first, then rejects the template."""
+        """Return whether tool calls are parsed: the server checks the tools first, then rejects the template."""
         body: Json = {"model": model, "messages": [HELLO_MESSAGE], "tools": [PROBE_TOOL], "tool_choice": "auto"}
         body |= {"chat_template": "-", "max_completion_tokens": 1}
         return "--tool-call-parser" not in (
@@ -95,6 +95,6 @@ class Vllm(HttpEngine):
         return "multimodal" not in (error_text or "")
 
     async def _supports_audio(self, model: str) -> bool:
-        """Whether audio is accepted: a model may lack it, and the server may lack the libraries that read it."""
+        """Return whether audio is accepted: a model may lack it, and the server may lack the libraries that read it."""
         body: Json = {"model": model, "messages": [_AUDIO_MESSAGE]}
         return await self._probe_client.fetch_error_text("/tokenize", body) == ""

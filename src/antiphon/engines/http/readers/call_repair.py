@@ -51,7 +51,7 @@ class _PendingCall(Struct):
     _checked_pieces: int = 0  # pieces of the arguments already fed to the tracker
 
     def is_complete(self) -> bool:
-        """Whether the arguments are complete JSON."""
+        """Return whether the arguments are complete JSON."""
         self._brackets.feed("".join(self.arguments[self._checked_pieces :]))
         self._checked_pieces = len(self.arguments)
         return self._brackets.is_closed
@@ -68,7 +68,7 @@ class CallRepairer:
             yield from self._repair_piece(call, call.function or Function())
 
     def has_nameless(self) -> bool:
-        """Whether a call has begun and has no name yet."""
+        """Return whether a call has begun and has no name yet."""
         return any(not call.name for call in self._by_index.values())
 
     def _repair_piece(self, call: WireToolCall, function: Function) -> Iterator[CallPiece]:
@@ -101,7 +101,7 @@ class CallRepairer:
 
 
 def _starts_new_call(call: WireToolCall, function: Function, open_call: _PendingCall) -> bool:
-    """Whether a piece starts a new call, although its index continues an open one."""
+    """Return whether a piece starts a new call, although its index continues an open one."""
     if not function.name or not open_call.name:
         return False
     if call.id and open_call.id:

@@ -37,7 +37,7 @@ class TimeSpan(Struct, frozen=True, kw_only=True):
 
 
 class ResponseTiming(Struct, frozen=True, kw_only=True):
-    """Where the time of a response went, without its contents."""
+    """The phases of a response with their times, without its contents."""
 
     id: str
     object: Literal["response.timing"] = "response.timing"
