@@ -39,6 +39,10 @@ docs-check: $(VENV)/.dev
 site: $(VENV)/.dev build/zensical/.made ## the documentation as a site in build/site (URL=https://… is its address)
 	@$(BIN)/python -m tools.docs_site.build --url "$(URL)"
 
+.PHONY: docs-examples
+docs-examples: $(VENV)/.dev ## run the examples of the documentation in a network of their own; minutes, on Linux (ARGS="README.md docs/state.md")
+	@$(BIN)/python -m tools.docs_site.examples $(ARGS)
+
 format: $(VENV)/.dev ## format the code with ruff
 	@$(BIN)/ruff check -q --fix
 	@$(BIN)/ruff format -q

@@ -1,6 +1,6 @@
 """The documentation: every page is in the navigation, links lead somewhere, and examples are valid in their language.
 
-Programs of the pages about clients, tools and recipes are also run: tests/clients, tests/testing, test_recipes.py.
+`make docs-examples` runs them, except for those that tools/docs_site/examples.toml lists with a reason.
 """
 
 import ast
@@ -19,7 +19,6 @@ from xml.etree import ElementTree
 import click
 import pytest
 import yaml  # type: ignore[import-untyped]  # the stubs are a separate package
-from msgspec import Struct
 
 from antiphon import errors
 from antiphon.cli.commands import cli
@@ -30,45 +29,14 @@ from tests.support.chromium import run_browser
 from tests.support.paths import DOCS, ROOT
 from tools.docs_site import api_pages
 from tools.docs_site.build import build, make_navigation, prepare, render_llms, rewrite_links
-from tools.docs_site.navigation import (
-    REPOSITORY_PAGES,
-    find_links,
-    list_anchors,
-    list_pages,
-    resolve,
-    slugify,
-    split_prose,
-)
-
-FILES = ("README.md", *REPOSITORY_PAGES, *sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md")))
-
+from tools.docs_site.examples import FILES, SHELLS, Example, find_reason, list_commands, list_examples, load_table
+from tools.docs_site.navigation import find_links, list_anchors, list_pages, resolve, slugify
 
 SEARCH = "[...document.querySelectorAll('div')].find((one) => one.shadowRoot).shadowRoot"  # the dialog
 
 
-class Example(Struct, frozen=True):
-    """A block of code of a page."""
-
-    page: str
-    number: int
-    language: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.page}-{self.number}-{self.language}"
-
-
 def read_page(page: str) -> str:
     return (ROOT / page).read_text("utf-8")
-
-
-def list_examples(page: str) -> Iterator[Example]:
-    for number, block in enumerate(split_prose(read_page(page))[1::2], 1):
-        first, _, body = block.partition("\n")
-        indent = len(first) - len(first.lstrip())
-        lines = [line[indent:] for line in body.splitlines()[:-1]]
-        if language := first.strip("` \n"):
-            yield Example(page, number, language, "\n".join(lines) + "\n")
 
 
 # Those of CONTRIBUTING.md are pieces of files, which test_recipes.py puts together and runs.
@@ -242,6 +210,17 @@ def test_an_example_is_valid_in_its_language(example: Example, tmp_path: Path, m
         monkeypatch.setenv(name, "secret")
     if check := CHECKS[example.language]:
         check(example)
+
+
+@pytest.mark.shows("I1.1")
+def test_every_example_is_run_or_listed_with_a_reason() -> None:
+    """`make docs-examples` runs the others. A listed reason that fits no example is a leftover."""
+    examples = [example for page in FILES for example in list_examples(page)]
+    reasons = {find_reason(example) for example in examples}
+    reasons |= {reason for one in examples if one.language in SHELLS for _, reason in list_commands(one)}
+    assert {row.reason for row in load_table().row} == reasons - {None}
+    for reason in reasons - {None}:
+        assert all((ROOT / path).exists() for path in re.findall(r"(?:docs|tests)/[\w/.-]+\.\w+", str(reason))), reason
 
 
 @pytest.mark.shows("I.7", "I1.83")

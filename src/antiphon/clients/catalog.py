@@ -136,7 +136,7 @@ CLIENTS: Final = {
 
 def find_client(name: str) -> ClientSetup:
     if name not in CLIENTS:
-        raise NotFound(f"There is no client '{name[:80]}'. Clients: {', '.join(CLIENTS)}.")
+        raise NotFound(f"There is no client '{name[:80]}'. Clients: {', '.join(CLIENTS)}.", param="client")
     return CLIENTS[name]
 
 

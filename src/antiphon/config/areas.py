@@ -513,7 +513,7 @@ class ObservabilitySettings(Struct, frozen=True, kw_only=True):
         return url
 
 
-# Other names of settings; those with "responses" are the names in vLLM's fork.
+# Other names of settings; those with "responses" are of a fork of vLLM.
 ALTERNATIVE_NAMES: Final = {
     "keep_streams": "responses_session_ttl",
     "max_active_sessions": "responses_max_active_sessions",

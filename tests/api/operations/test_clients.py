@@ -57,8 +57,9 @@ async def test_an_invalid_address_is_rejected(query: str) -> None:
 
 async def test_an_unknown_client_is_not_found() -> None:
     async with run_api() as server:
-        assert (await configure(server, "emacs")).status == 404
-        assert (await call(server.app, "GET", "/v1/antiphon/user_agents?client=emacs")).status == 404
+        for path in ("clients/emacs", "user_agents?client=emacs"):
+            answer = await call(server.app, "GET", f"/v1/antiphon/{path}")
+            assert (answer.status, answer.error["param"]) == (404, "client")
 
 
 async def test_the_key_is_a_placeholder() -> None:
