@@ -18,7 +18,7 @@ MODEL = "all-minilm-l6-v2"
 @asynccontextmanager
 async def run_embedding_server() -> AsyncIterator[tuple[Engine, str]]:
     """Run the embedded engine; yield it and the URL of the server in its child process."""
-    embedded = LlamaCpp(LlamaCppSettings(model=(MODEL,)))
+    embedded = LlamaCpp(LlamaCppSettings(model=(MODEL,), llamacpp_embeddings=True))
     await embedded.open()
     try:
         await embedded.embed(MODEL, ["a"])
