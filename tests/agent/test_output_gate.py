@@ -89,7 +89,8 @@ def test_an_answer_with_a_format_may_have_as_much_white_space_as_the_limit(blank
 
 
 def test_an_answer_with_a_format_is_held_with_all_that_follows_it() -> None:
-    gate, deltas = make_gate(output_format=HELD_FORMAT), [Text('{"a"'), THOUGHT, Text(": 1}")]
+    gate = make_gate(output_format=HELD_FORMAT)
+    deltas: list[Delta] = [Text('{"a"'), THOUGHT, Text(": 1}")]
     assert gate.feed([THOUGHT, *deltas]) == [THOUGHT]
     gate.output.validate(is_cut=False)
     assert gate.release() == deltas
