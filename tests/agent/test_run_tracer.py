@@ -187,6 +187,7 @@ def test_a_tool_call_is_a_span_with_its_outcome(kind: str, outcome: str, error: 
     with tracer.start_tool(kind, ModelToolCall(key=0, id="call_1", name="f", arguments="{}")) as trace:
         trace.outcome = outcome
     (span,) = exporter.spans
+    tracer.end("completed", "fake", COUNTS)
     assert tracer.tools == [trace]
     assert (span.name, span.error or "", trace.error) == ("execute_tool f", error, error)
     assert span.attributes["gen_ai.tool.type"] == expected
@@ -197,8 +198,10 @@ def test_a_tool_call_that_raises_has_the_kind_of_its_error() -> None:
     exporter = RecordingTracer()
     exporter.content = True
     call = ModelToolCall(key=0, id="call_1", name="f", arguments="{}")
-    with pytest.raises(KeyError), RunTracer("resp_1", exporter, False).start_tool("mcp", call):
+    tracer = RunTracer("resp_1", exporter, False)
+    with pytest.raises(KeyError), tracer.start_tool("mcp", call):
         raise KeyError
+    tracer.end("completed", "fake", COUNTS)
     assert exporter.spans[0].error == "KeyError"
     assert exporter.spans[0].attributes["gen_ai.tool.call.arguments"] == "{}"
 
