@@ -51,7 +51,8 @@ UNSTEADY = ROOT / "tools" / "unsteady.toml"
 # files directly in tests/, are in the part OTHERS.
 OTHERS = "others"
 FOLDERS = {
-    "processes": ("deploy", "sandbox", "tools", "ui"),
+    "sandbox": ("deploy", "sandbox"),
+    "ui": ("tools", "ui"),
     OTHERS: (),
     "drills": ("drills",),
     "faults": ("faults",),
