@@ -215,6 +215,7 @@ async def test_links_fifos_and_paths_that_leave_the_folder_are_refused(sandbox: 
         await sandbox.put("c", "large", _pieces(b"x" * (1 << 20) * 33))
 
 
+@pytest.mark.quiet_cores
 async def test_code_is_interrupted_at_its_deadline_and_the_kernel_lives(sandbox: Sandbox) -> None:
     record = await run_code(sandbox, "x = 5\nwhile True: pass", seconds=0.5)
     assert record.result.outcome == "timeout"
@@ -222,6 +223,7 @@ async def test_code_is_interrupted_at_its_deadline_and_the_kernel_lives(sandbox:
     assert (await run_code(sandbox, "x")).stdout == "5\n"
 
 
+@pytest.mark.quiet_cores
 async def test_code_that_ignores_interrupts_is_killed_and_the_next_call_says_so(sandbox: Sandbox) -> None:
     await sandbox.put("c", "kept", _pieces(b"1"))
     code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
@@ -450,6 +452,7 @@ async def test_a_killed_zygote_is_replaced(lone_sandbox: LocalSandbox) -> None:
     assert (record.stdout, record.result.restarted) == ("2\n", True)
 
 
+@pytest.mark.quiet_cores  # code that gets no CPU does not notice its deadline, and is killed
 @pytest.mark.parametrize("level", LEVELS[:2])  # gVisor has other processes
 async def test_a_server_that_leaves_while_its_container_starts_does_not_confuse_the_next_start(
     level: SandboxLevel,
@@ -579,6 +582,7 @@ async def list_processes(sandbox: LocalSandbox) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.quiet_cores
 async def test_the_whole_tree_of_a_command_is_killed_at_its_deadline_and_the_kernel_lives(
     lone_sandbox: LocalSandbox,
 ) -> None:
