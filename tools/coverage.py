@@ -16,7 +16,7 @@ from types import CodeType
 
 SOURCE = Path(__file__).parents[1] / "src"
 VARIABLE = "TEST_COVERAGE"  # the file that tests/plugins/line_coverage.py writes
-FLOOR = 95.5  # percent; raise it when the figure rises
+FLOOR = 96.5  # percent; raise it when the figure rises
 UNMEASURED = (
     "antiphon/sandbox/worker/",
     "antiphon/testing/",
