@@ -10,6 +10,7 @@ from msgspec import Struct
 _MAX_HEADER_CHARS: Final = 256
 _URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 _BLANKS: Final = b" \t\r\n\f"
+_ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_" + _BLANKS
 _PIECE_CHARS: Final = 256 * 1024  # must be a multiple of 4
 _LINE_BYTES: Final = 57  # in a line of MIME base64: 76 characters and a line break (RFC 2045 section 6.8)
 _LINE_CHARS: Final = 78
@@ -42,6 +43,17 @@ def read_data_url(text: str, max_bytes: int) -> DecodedData:
 
 def read_base64(text: str, max_bytes: int) -> DecodedData:
     return DecodedData(*_decode(text, 0, max_bytes))
+
+
+def check_base64(text: str) -> None:
+    """Raise UnreadableMedia unless the text has the characters of base64 alone, and padding only at its end.
+
+    This takes a fourth of the time of decoding.
+    """
+    encoded = text.encode("utf-8", "replace")
+    others = encoded.translate(None, _ALPHABET)
+    if others not in (b"", b"=", b"==") or not encoded.rstrip(_BLANKS).endswith(others):
+        raise UnreadableMedia("The data is not base64.")
 
 
 def read_file_data(text: str, max_bytes: int) -> bytes:
