@@ -200,6 +200,8 @@ async def test_the_child_of_an_embedding_model_has_a_lower_priority(engine: Llam
     [model] = engine.loaded_models
     assert model.child is not None
     assert os.getpriority(os.PRIO_PROCESS, model.child.pid) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
+    session = Path(f"/proc/{model.child.pid}/autogroup")
+    assert not session.exists() or session.read_text().endswith("nice 10\n")
 
 
 @pytest.mark.shows("C.5")

@@ -8,6 +8,7 @@ import ctypes
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import BinaryIO, ClassVar, TypeVar
 
 import msgspec
@@ -43,8 +44,17 @@ def read_launch(kind: type[Launch]) -> Launch:
     if os.getppid() != launch.parent:  # the parent exited before the signal was set up
         sys.exit(1)
     if launch.pooling is not None:
-        os.nice(EMBEDDING_NICENESS)
+        _lower_priority(EMBEDDING_NICENESS)
     return launch
+
+
+def _lower_priority(niceness: int) -> None:
+    """Let the server go first, also where the kernel divides CPU time among sessions (sched(7), autogroup): there the
+    niceness of a process counts only within its session, and the child leads its own.
+    """
+    os.nice(niceness)
+    with suppress(OSError), open("/proc/self/autogroup", "w") as file:
+        file.write(str(niceness))
 
 
 def take_stdout() -> BinaryIO:
