@@ -28,7 +28,7 @@ OVMS = "Mediapipe execution failed. MP status - INVALID_ARGUMENT: Number of prom
         (400, {"error": "invalid reasoning value"}, BadRequest, "invalid reasoning value"),
         (413, None, BadRequest, "HTTP status 413"),
         (401, {"error": {"message": "Incorrect API key: sk-secret"}}, EngineFailed, "rejected the key"),
-        (403, {"error": "sk-secret is not allowed"}, EngineFailed, "rejected the key"),
+        (403, {"error": "sk-secret is not allowed"}, EngineFailed, "the key or the address"),
         (404, {"error": {"message": "The model `m` does not exist.", "code": 404}}, ModelNotFound, "'m'"),
         (404, {"detail": "Not Found"}, EngineFailed, "HTTP status 404"),
         (429, {"error": {"message": "quota of org-secret"}}, Busy, "is overloaded"),

@@ -196,7 +196,7 @@ async def test_a_rejected_key_stops_the_startup(status: str) -> None:
             writer.write(json_response(b'{"error":"sk-wrong is unknown"}', status))
 
     async with serve_tcp(reject_key) as port:
-        with pytest.raises(StartupError, match=r"rejected the key .*ANTIPHON_ENGINE_KEY") as caught:
+        with pytest.raises(StartupError, match=r"refused access .*ANTIPHON_ENGINE_KEY") as caught:
             async with open_engine(f"vllm://127.0.0.1:{port}", engine_key="sk-wrong"):
                 pass
         assert "sk-wrong" not in str(caught.value)

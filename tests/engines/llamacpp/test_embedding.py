@@ -195,13 +195,18 @@ async def test_an_embedding_model_does_not_generate(engine: LlamaCpp) -> None:
         await run_generation(engine, make_request("x", model="mini"))
 
 
+def _read_session_niceness(pid: int) -> int | None:
+    """Return the niceness of the session of a process; None if the kernel does not divide CPU time among sessions."""
+    path = Path(f"/proc/{pid}/autogroup")
+    return int(path.read_text().split()[-1]) if path.exists() else None
+
+
 async def test_the_child_of_an_embedding_model_has_a_lower_priority(engine: LlamaCpp) -> None:
     await embed_texts(engine, "hello")
     [model] = engine.loaded_models
     assert model.child is not None
     assert os.getpriority(os.PRIO_PROCESS, model.child.pid) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
-    session = Path(f"/proc/{model.child.pid}/autogroup")
-    assert not session.exists() or session.read_text().endswith("nice 10\n")
+    assert _read_session_niceness(model.child.pid) in (10, None)
 
 
 @pytest.mark.shows("C.5")

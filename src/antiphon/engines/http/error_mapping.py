@@ -19,13 +19,14 @@ _TOO_LONG = (
 )  # fmt: skip
 _TRACEBACK = "\n\n  File "  # SGLang appends a traceback
 _CLIENT_STATUSES = frozenset({400, 413, 415, 422})
-_AUTH_STATUSES = frozenset({401, 403})
 
 
 def map_http_error(error: EngineHttpError, label: str, model: str) -> AntiphonError:
     status, text = error.status_code, error_text(error.body)
-    if status in _AUTH_STATUSES:
+    if status == 401:
         return EngineFailed(f"{label} rejected the key that is configured for it.")
+    if status == 403:
+        return EngineFailed(f"{label} refused access: the key or the address that is configured for it is not allowed.")
     if status == 429:
         return Busy(f"{label} is overloaded.", retry_after=error.retry_after or 1.0)
     if 300 <= status < 400:

@@ -131,8 +131,8 @@ class HealthMonitor:
             await self._check()
         except EngineHttpError as error:
             raise StartupError(
-                f"{self._label} at {self._location} rejected the key (HTTP status {error.status_code}): "
-                "set --engine-key, ANTIPHON_ENGINE_KEY or `key` in its table."
+                f"{self._label} at {self._location} refused access (HTTP status {error.status_code}): set its key by "
+                "--engine-key, ANTIPHON_ENGINE_KEY or `key` in its table, and check that it allows this host name."
             ) from None
         self._task = asyncio.create_task(self._run(), name=f"health monitor of {self._location}")
 
