@@ -78,6 +78,14 @@ def test_memory_for_a_large_text_is_bounded_on_every_endpoint(storing_server: Se
     assert memory.measure_peak_growth() < factor * 16 * MIB
 
 
+def test_a_response_is_read_without_its_large_request(storing_server: ServerProcess) -> None:
+    small, large = [json.loads(storing_server.post(build_request(text))[1])["id"] for text in ("hi", "x" * (16 * MIB))]
+    assert storing_server.send("GET", f"/v1/responses/{small}")[0] == 200
+    memory = MemoryMeter(storing_server.process.pid)
+    assert storing_server.send("GET", f"/v1/responses/{large}")[0] == 200
+    assert memory.measure_peak_growth() < 8 * MIB
+
+
 def test_memory_for_a_large_conversation_item_is_bounded(
     storing_server: ServerProcess,
 ) -> None:

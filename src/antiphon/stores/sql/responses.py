@@ -101,6 +101,7 @@ COLUMNS = """
 id, status, background, created, deadline, previous, conversation, request, response, tape, fence, attempts, waited,
 bearer
 """
+_COLUMNS_WITHOUT_REQUEST = COLUMNS.replace("request", "NULL")
 _TENANT_RESPONSES = "FROM responses WHERE tenant = $1 AND hidden = 0 AND (expires IS NULL OR expires > $2)"
 VISIBLE = "tenant = $1 AND id = $2 AND hidden = 0 AND (expires IS NULL OR expires > $3)"
 
@@ -212,9 +213,11 @@ def finish(tenant: str, end: ResponseEnd, now: float) -> Operation[None]:
     yield from delta.record()
 
 
-def get(now: float, tenant: str, response_id: str) -> Operation[StoredResponse | None]:
-    rows = yield sql(f"SELECT {COLUMNS} FROM responses WHERE {VISIBLE}", tenant, sanitise_id(response_id), now)
-    return (yield from read_response(tenant, rows[0])) if rows else None
+def get(now: float, tenant: str, response_id: str, with_request: bool = True) -> Operation[StoredResponse | None]:
+    """Return a visible response. Without its request, which may be large, that field is empty."""
+    columns = COLUMNS if with_request else _COLUMNS_WITHOUT_REQUEST
+    rows = yield sql(f"SELECT {columns} FROM responses WHERE {VISIBLE}", tenant, sanitise_id(response_id), now)
+    return (yield from read_response(tenant, rows[0], with_request)) if rows else None
 
 
 def chain(
@@ -276,11 +279,11 @@ def lock_visible(tenant: str, response_id: str, now: float) -> Operation[bool]:
     )
 
 
-def read_response(tenant: str, row: tuple[Any, ...]) -> Operation[StoredResponse]:
+def read_response(tenant: str, row: tuple[Any, ...], with_request: bool = True) -> Operation[StoredResponse]:
     """Convert a row of COLUMNS."""
     values = [*row]
     values[2], values[12] = bool(row[2]), bool(row[12])  # background, waited
-    values[7] = row[7] or (yield from read_large_request(tenant, row[0]))
+    values[7] = row[7] or ((yield from read_large_request(tenant, row[0])) if with_request else b"")
     return StoredResponse(*values)
 
 

@@ -53,6 +53,16 @@ async def test_a_large_request_is_read_by_every_operation_that_returns_it(store:
     assert (await store.chain(TENANT, new.id))[0].request == new.request
 
 
+@pytest.mark.parametrize("text", ["small", TEXT], ids=["small", "large"])
+async def test_a_response_is_read_without_its_request(store: Store, clock: Clock, text: str) -> None:
+    new = make_response(clock, text=text)
+    await store.begin(TENANT, new, make_claim(clock))
+    row = await store.get(TENANT, new.id)
+    assert row is not None
+    assert row.request == new.request
+    assert await store.get(TENANT, new.id, with_request=False) == replace(row, request=b"")
+
+
 async def test_a_large_request_is_counted_with_its_end_and_removed_with_its_response(
     store: Store, clock: Clock
 ) -> None:
