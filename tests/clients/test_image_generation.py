@@ -72,6 +72,14 @@ COMPLETION = {
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "I see."}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
 }
+CHUNKS = b"""
+data: {"model": "seer", "choices": [{"index": 0, "delta": {"content": "I see."}}]}
+
+data: {"model": "seer", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+data: [DONE]
+
+"""
 
 
 def make_image(size: int) -> str:
@@ -88,16 +96,24 @@ class EngineHandler(BaseHTTPRequestHandler):
         self._reply({"data": [{"id": "seer", "object": "model"}]})
 
     def do_POST(self) -> None:
-        left = int(self.headers["content-length"])
+        left, end, streams = int(self.headers["content-length"]), b"", False
         while left > 0:
-            left -= len(self.rfile.read(min(left, 1024 * 1024)))
+            piece = self.rfile.read(min(left, 1024 * 1024))
+            left -= len(piece)
+            streams |= b'"stream":true' in end + piece
+            end = piece[-20:]
+        if streams:
+            self._send(CHUNKS, "text/event-stream")
+            return
         image = {"created": 0, "data": [{"b64_json": make_image(IMAGE_BYTES)}]}
         self._reply(image if self.path.startswith("/v1/images/") else COMPLETION)
 
     def _reply(self, value: object) -> None:
-        body = json.dumps(value).encode()
+        self._send(json.dumps(value).encode(), "application/json")
+
+    def _send(self, body: bytes, content_type: str) -> None:
         self.send_response(200)
-        self.send_header("content-type", "application/json")
+        self.send_header("content-type", content_type)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -150,11 +166,15 @@ def test_images_that_were_made_grow_the_server_by_less_than_three_times_as_much(
 @pytest.mark.shows("E.20")
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="platform: not Linux")
-def test_images_that_a_user_sends_grow_the_server_by_less_than_three_times_as_much(large_server: ServerProcess) -> None:
+@pytest.mark.parametrize("fields", [{"store": False}, {"stream": True}], ids=["not stored", "stored and streamed"])
+def test_images_that_a_user_sends_grow_the_server_by_less_than_three_times_as_much(
+    large_server: ServerProcess, fields: dict[str, bool]
+) -> None:
     def see(size: int) -> None:
         urls = [f"data:image/png;base64,{make_image(size)}" for _ in range(SENT_IMAGES)]
         content = [{"type": "input_image", "image_url": url} for url in urls]
-        create(large_server, model="seer", input=[{"role": "user", "content": content}], tools=[], store=False)
+        status, body = large_server.post({"model": "seer", "input": [{"role": "user", "content": content}], **fields})
+        assert (status, b"I see." in body) == (200, True), body[:300]
 
     see(1000)
     memory = MemoryMeter(large_server.process.pid)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from antiphon.core.image_generation import StoredImage
 from antiphon.service.access.api_keys import issue
 from antiphon.stores.base import PageQuery, RetentionBounds, SummaryFilter, UsageRow
+from antiphon.stores.sql.operation import LARGE_BYTES
 from antiphon.stores.sql.store import Store
 from antiphon.stores.sqlite import SqliteStore
 from antiphon.stores.vector_rows import VectorStoreUpdate
@@ -79,6 +80,11 @@ async def run_all_operations(store: Store, clock: Clock) -> None:
     turn = make_response(clock, background=True, conversation=conversation)
     await store.begin(TENANT, turn, make_claim(clock), make_key(clock), max_background=10)
     await store.begin(TENANT, make_response(clock), make_claim(clock), make_key(clock))
+    large = make_response(clock, text="x" * LARGE_BYTES, previous=first)
+    await store.begin(TENANT, large, make_claim(clock))
+    await store.get(TENANT, large.id)
+    await store.finish(TENANT, make_end(clock, large))
+    await store.delete(TENANT, large.id)
     await store.keyed(TENANT, make_key(clock))
     await store.start(TENANT, third.id, 1)
     await store.append(TENANT, third.id, 1, 0, b"batch")

@@ -5,7 +5,8 @@ from typing import Any
 
 from antiphon.stores.schema import Migration, load_migrations
 
-ORDER_OF_COLUMNS = "0014_response_columns"  # matters to SQLite only
+ORDER_OF_COLUMNS = "0014_response_columns"
+SQLITE_ONLY = {ORDER_OF_COLUMNS, "0015_large_requests"}  # PostgreSQL stores large values apart from their row
 
 
 def _find_tables(migration: Migration) -> dict[str, list[str]]:
@@ -27,7 +28,7 @@ def test_both_dialects_have_the_same_migrations_tables_and_indexes() -> None:
     assert pairs
     for sqlite, postgres in pairs:
         assert (sqlite.number, sqlite.name) == (postgres.number, postgres.name)
-        if sqlite.name == ORDER_OF_COLUMNS:
+        if sqlite.name in SQLITE_ONLY:
             continue
         assert _find_tables(sqlite) == _find_tables(postgres)
         assert _find_indexes(sqlite) == _find_indexes(postgres)

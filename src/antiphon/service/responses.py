@@ -146,7 +146,7 @@ class Responses(Struct, frozen=True, eq=False):
         """Reply with the response that an earlier request with the same key created."""
         request = decoded.request
         if request.background and not request.stream:
-            row = await load_row(self._writer.store, tenant, response_id)
+            row = await load_row(self._writer.store, tenant, response_id, with_request=False)
             body = await join_images(self._writer.images, tenant, render_response(row))
             return AcceptedResponse(None, body, [])
         return AcceptedResponse(await replay(self._detached_runs, tenant, response_id), None, [])

@@ -3,6 +3,8 @@
 Large values are written into an existing row by incremental blob I/O. Bound to a statement, they would be copied twice
 more, into the statement and into the row, and the statement would retain its copy until its next execution. A zeroblob
 in their place takes no memory, as long as only zeroblobs follow it in the row.
+
+The request of a large response has a row of its own (see `sql/responses.py`).
 """
 
 import re
@@ -26,6 +28,7 @@ CONNECTION_ERRORS = (
 )
 _CACHED_STATEMENTS = 512  # size of apsw's cache of prepared statements
 _CACHED_TEXTS = 4096
+_INSERT_REQUEST = "INSERT INTO large_requests (tenant, id, request) VALUES ($1, $2, $3)"
 _INSERT_TARGET = re.compile(r"INTO (\w+) \(([^)]*)\) VALUES")
 
 
@@ -71,6 +74,10 @@ class SqliteConnection:
         """Insert a row with zeroblobs, then write the large values."""
         connection, text, values = self._connection, self._texts[statement.text], statement.values
         table, columns = _parse_target(statement.text)
+        request = b""
+        if table == "responses":
+            at = columns.index("request")
+            request, values = values[at], (*values[:at], b"", *values[at + 1 :])
         rows: list[int] = []
         connection.set_update_hook(lambda kind, database, name, row: rows.append(row))
         try:
@@ -84,6 +91,8 @@ class SqliteConnection:
                 if type(value) is bytes and value:
                     with connection.blob_open("main", table, column, row, True) as blob:
                         blob.write(value)
+        if rows and request:
+            self._insert_large(Statement(_INSERT_REQUEST, (*values[:2], request)))
         return result
 
     def set_pragmas(self, settings: dict[str, Any]) -> None:

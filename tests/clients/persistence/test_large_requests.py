@@ -62,6 +62,7 @@ def build_compact_request(text: str) -> dict[str, Any]:
 REQUESTS: dict[str, tuple[str, Callable[[str], dict[str, Any]], float]] = {
     "a response that is not stored": ("/v1/responses", lambda text: build_request(text, store=False), 3.6),
     "a stored response": ("/v1/responses", build_request, 3.8),
+    "a stored response that is streamed": ("/v1/responses", lambda text: build_request(text, stream=True), 3.8),
     "the tokens of an input": ("/v1/responses/input_tokens", build_request, 3.6),
     "a compaction": ("/v1/responses/compact", build_compact_request, 3.6),
     "a conversation": ("/v1/conversations", build_items, 3.0),
@@ -77,6 +78,14 @@ def test_memory_for_a_large_text_is_bounded_on_every_endpoint(storing_server: Se
     assert memory.measure_peak_growth() < factor * 16 * MIB
 
 
+def test_a_response_is_read_without_its_large_request(storing_server: ServerProcess) -> None:
+    small, large = [json.loads(storing_server.post(build_request(text))[1])["id"] for text in ("hi", "x" * (16 * MIB))]
+    assert storing_server.send("GET", f"/v1/responses/{small}")[0] == 200
+    memory = MemoryMeter(storing_server.process.pid)
+    assert storing_server.send("GET", f"/v1/responses/{large}")[0] == 200
+    assert memory.measure_peak_growth() < 8 * MIB
+
+
 def test_memory_for_a_large_conversation_item_is_bounded(
     storing_server: ServerProcess,
 ) -> None:
@@ -90,12 +99,11 @@ def test_memory_for_a_large_conversation_item_is_bounded(
 
 
 def test_memory_for_a_large_conversation_turn_is_bounded(storing_server: ServerProcess) -> None:
-    """SQLite rewrites a changed row and holds two copies of it meanwhile."""
     conversation = json.loads(storing_server.send("POST", "/v1/conversations", {})[1])["id"]
     assert storing_server.post(build_request("hi", conversation=conversation))[0] == 200
     memory = MemoryMeter(storing_server.process.pid)
     assert storing_server.post(build_request("x" * (16 * MIB), conversation=conversation))[0] == 200
-    assert memory.measure_peak_growth() < 6.5 * 16 * MIB
+    assert memory.measure_peak_growth() < 3.8 * 16 * MIB
 
 
 async def test_memory_for_a_large_file_is_bounded_after_broken_frames(server: ServerProcess) -> None:

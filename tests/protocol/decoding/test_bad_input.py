@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from antiphon.errors import AntiphonError, BadRequest, InvalidJson, InvalidType, InvalidValue, MissingParameter
+from antiphon.errors import (
+    AntiphonError,
+    BadRequest,
+    InvalidJson,
+    InvalidType,
+    InvalidValue,
+    MissingParameter,
+    MutuallyExclusive,
+)
 from antiphon.limits import Limits
 from tests.protocol.decoding.requests import decode, decode_fields
 from tests.support.cpu import measure_min_cpu_seconds
@@ -117,6 +125,11 @@ INVALID: list[tuple[Any, type[AntiphonError], str | None]] = [
     ({"input": [{"role": "user", "content": ["a"]}]}, InvalidType, "input[0].content[0]"),
     ({"input": [{"role": "user", "content": [{"type": "smell"}]}]}, InvalidValue, "input[0].content[0].type"),
     ({"input": [make_user_message({"type": "input_image"})]}, MissingParameter, "input[0].content[0].image_url"),
+    (
+        {"input": [make_user_message({"type": "input_image", "image_url": "data:,", "file_id": "f"})]},
+        MutuallyExclusive,
+        "input[0].content[0].file_id",
+    ),
     ({"input": [make_user_message({"type": "input_file"})]}, MissingParameter, "input[0].content[0].file_data"),
     ({"input": [{"type": "item_reference"}]}, MissingParameter, "input[0].id"),
     ({"input": [{"type": "item_reference", "id": "a\0"}]}, InvalidValue, "input[0].id"),

@@ -227,7 +227,7 @@ def _check_part(part: MessagePart, param: str) -> None:
     if isinstance(part, (InputImage, Screenshot)) and part.image_url is UNSET and part.file_id is UNSET:
         kind = str(part.__struct_config__.tag)
         raise MissingParameter(f"A part of type {kind} needs an image_url or a file_id.", param=f"{param}.image_url")
-    if type(part) is Screenshot and part.image_url is not UNSET and part.file_id is not UNSET:
+    if isinstance(part, (InputImage, Screenshot)) and UNSET not in (part.image_url, part.file_id):
         raise mutually_exclusive(f"{param}.file_id", f"{param}.image_url")
     if type(part) is InputFile and part.file_data is UNSET and part.file_id is UNSET and part.file_url is UNSET:
         raise MissingParameter("A file needs data, an id or a URL.", param=f"{param}.file_data")

@@ -92,7 +92,7 @@ class Inbox(Struct, frozen=True, eq=False):
         return found, last if page.has_more else None
 
     async def _load(self, tenant: str, response_id: str) -> _Contents | None:
-        if (row := await self._store.get(tenant, response_id)) is None:
+        if (row := await self._store.get(tenant, response_id, with_request=False)) is None:
             return None
         body = row.response if row.packed_log is not None else await render_progress(self._live, tenant, row)
         return _Contents(row, await run_sized(len(body), _bodies.decode, body), len(body))

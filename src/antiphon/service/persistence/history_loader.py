@@ -72,7 +72,7 @@ class HistoryLoader:
         response_ids = dict.fromkeys([parse_response_id(str(call.id)) for call in reversed(calls)])
         outputs: dict[str, str] = {}
         for response_id in filter(None, [*response_ids][:_MAX_LOGS]):
-            row = await self._store.get(tenant, response_id)
+            row = await self._store.get(tenant, response_id, with_request=False)
             if row is not None and row.packed_log is not None:
                 with suppress(UnreadableLog):
                     outputs |= await run_sized(len(row.response), read_tool_outputs, row.packed_log, row.response)
@@ -96,7 +96,7 @@ class HistoryLoader:
         node = self._chains.find(tenant, response_id)
         if node is None:
             node = await self._read_chain(tenant, response_id)
-        elif verify and await self._store.get(tenant, response_id) is None:
+        elif verify and await self._store.get(tenant, response_id, with_request=False) is None:
             raise _unknown_error(response_id)
         items = self._chains.build_history(node)
         self._chains.trim()

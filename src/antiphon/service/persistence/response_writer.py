@@ -157,9 +157,8 @@ class ResponseWriter:
     async def adopt(self, tenant: str, row: StoredResponse) -> "OwnedRow":
         """Take over a row that was claimed or taken, and fence off its former owner from the live log."""
         await self.live.fence(tenant, row.id, row.fence)
-        owned_row = OwnedRow(
-            self, tenant, row.id, row.fence, row.request, len(row.request), row.created, row.charged_key
-        )
+        request = b"" if row.conversation is None else row.request
+        owned_row = OwnedRow(self, tenant, row.id, row.fence, request, len(row.request), row.created, row.charged_key)
         self.leases.track(owned_row)
         return owned_row
 
@@ -181,7 +180,7 @@ class OwnedRow(Struct, eq=False):
     tenant: str
     id: str
     fence: int  # 0: the row is first written at the end
-    _request: DecodedRequest | bytes  # bytes: as stored, for a response that was adopted
+    _request: DecodedRequest | bytes  # bytes: as stored, for the conversation of a response that was adopted
     _request_size: int  # bytes of the stored request; 0 while the row is not written
     _created: float
     charged_key: str = ""  # the API key that is charged, for an adopted response

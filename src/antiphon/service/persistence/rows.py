@@ -60,9 +60,9 @@ _outputs = msgspec.json.Decoder(_Output)
 _statuses = msgspec.json.Decoder(_Status)
 
 
-async def load_row(store: Store, tenant: str, response_id: str) -> StoredResponse:
-    """Return the row of a response. Raises NotFound."""
-    row = await store.get(tenant, response_id)
+async def load_row(store: Store, tenant: str, response_id: str, with_request: bool = True) -> StoredResponse:
+    """Return the row of a response, as `Store.get` does. Raises NotFound."""
+    row = await store.get(tenant, response_id, with_request)
     if row is None:
         raise unknown_response_error(response_id)
     return row

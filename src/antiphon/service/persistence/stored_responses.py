@@ -112,7 +112,7 @@ class StoredResponses(Struct, frozen=True, eq=False):
 
         A response that waits for tool outputs of its client includes all finished items, among them the calls.
         """
-        row = await self._load_row(tenant, response_id)
+        row = await self._load_row(tenant, response_id, with_request=False)
         waits = row.waited and row.status in RUNNING_STATUSES
         body = await render_progress(self._live, tenant, row) if waits else rows.render_response(row)
         return await self._view.render_response(tenant, body, include)
@@ -157,9 +157,9 @@ class StoredResponses(Struct, frozen=True, eq=False):
         if not is_id(response_id, "resp"):
             raise rows.unknown_response_error(response_id)
 
-    async def _load_row(self, tenant: str, response_id: str) -> StoredResponse:
+    async def _load_row(self, tenant: str, response_id: str, with_request: bool = True) -> StoredResponse:
         self.check_id(response_id)
-        return await rows.load_row(self._store, tenant, response_id)
+        return await rows.load_row(self._store, tenant, response_id, with_request)
 
 
 def _render_page(request: bytes, query: ItemsQuery, view_item: ItemView) -> bytes:

@@ -171,6 +171,7 @@ class BackgroundRuns:
         finally:
             if run_task is None:
                 owned_row.forget()
+        del claimed, row  # releases the stored request, which may be large
         if run_task is not None:
             await asyncio.wait([run_task])
 

@@ -154,7 +154,7 @@ class DetachedRuns(ActiveRuns):
                     continue
                 self._pending_checks[response_id] = False
                 if active.should_verify():
-                    active.verify_ownership(await self.store.get(tenant, response_id))
+                    active.verify_ownership(await self.store.get(tenant, response_id, with_request=False))
         except Unavailable as error:
             log.warning("the ownership of %s could not be checked: %s", response_id, error)
         finally:

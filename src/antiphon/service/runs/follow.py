@@ -200,7 +200,7 @@ class Follower:
                     before, batches, entries = entries, batches + len(added), entries + len(new_entries)
                     await feed.feed(new_entries, feed.entry_count - before)
                     continue
-                row = await self._retry(lambda: load_row(self._runs.store, *self._key), waiter)
+                row = await self._retry(lambda: load_row(self._runs.store, *self._key, with_request=False), waiter)
                 if row.status not in RUNNING_STATUSES:
                     await self._feed_remaining(feed, await _load_log(row))
                     return
@@ -224,7 +224,7 @@ class Follower:
         with self._runs.notifications.subscribe(self._opening.id) as waiter:
             while True:
                 waiter.clear()
-                row = await self._retry(lambda: load_row(self._runs.store, *self._key), waiter)
+                row = await self._retry(lambda: load_row(self._runs.store, *self._key, with_request=False), waiter)
                 if row.status not in RUNNING_STATUSES:
                     return row
                 await self._wait_notified(waiter)

@@ -56,7 +56,7 @@ class Cancellation:
         raise Busy("Other requests are ending this response. Try again.", retry_after=1.0)
 
     async def _load_row(self, tenant: str, response_id: str) -> StoredResponse:
-        row = await load_row(self._writer.store, tenant, response_id)
+        row = await load_row(self._writer.store, tenant, response_id, with_request=False)
         if not row.background:
             raise NotCancellable("Only a response that was created with `background: true` can be cancelled.")
         return row

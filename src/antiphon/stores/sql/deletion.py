@@ -20,7 +20,7 @@ from antiphon.stores.base import RetentionBounds
 from antiphon.stores.sql import keys, totals
 from antiphon.stores.sql.files import release_images
 from antiphon.stores.sql.operation import Operation, sql
-from antiphon.stores.sql.responses import lock_visible
+from antiphon.stores.sql.responses import lock_visible, read_large_request
 from antiphon.stores.sql.totals import TotalsDelta
 
 # The JSON fields of a response that its descendants need; a nested mapping selects fields of a nested object.
@@ -53,9 +53,10 @@ WITH RECURSIVE gone (id, previous) AS (
         SELECT 1 FROM responses child WHERE child.tenant = $1 AND child.previous = r.id AND child.id <> gone.id
     )
 )
-DELETE FROM responses WHERE tenant = $1 AND id IN (SELECT id FROM gone) RETURNING id, bytes, hidden
+DELETE FROM responses WHERE tenant = $1 AND id IN (SELECT id FROM gone) RETURNING id, bytes, hidden, LENGTH(request)
 """
-_REMOVE_ONE = "DELETE FROM responses WHERE tenant = $1 AND id = $2 RETURNING id, bytes, hidden"
+_REMOVE_ONE = "DELETE FROM responses WHERE tenant = $1 AND id = $2 RETURNING id, bytes, hidden, LENGTH(request)"
+_REMOVE_REQUEST = "DELETE FROM large_requests WHERE tenant = $1 AND id = $2"
 
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -87,8 +88,11 @@ def remove_response(tenant: str, response_id: str, now: float, delta: TotalsDelt
         return
     if previous is not None:
         yield sql(_LOCK_ANCESTORS, tenant, response_id)
-    for removed_id, size, hidden in (yield sql(_REMOVE if previous else _REMOVE_ONE, tenant, response_id)):
+    removed = yield sql(_REMOVE if previous else _REMOVE_ONE, tenant, response_id)
+    for removed_id, size, hidden, request_size in removed:
         delta.add(tenant, removed_id, -1, -hidden, -size)
+        if not request_size:
+            yield sql(_REMOVE_REQUEST, tenant, removed_id)
         yield from release_images(tenant, removed_id)
 
 
@@ -97,6 +101,9 @@ def _hide(tenant: str, response_id: str, now: float, delta: TotalsDelta) -> Oper
     request, response, old_size, ended, status, fence = rows[0]
     if ended is None:  # the owner gets OwnershipLost at its next write
         ended, status, fence = now, "cancelled", fence + 1
+    if not request:
+        request = yield from read_large_request(tenant, response_id)
+        yield sql(_REMOVE_REQUEST, tenant, response_id)
     request, response = bytes(_trim(request, _REQUEST_FIELDS)), bytes(_trim(response, _RESPONSE_FIELDS))
     size = len(request) + len(response)
     yield sql(_HIDE, tenant, response_id, request, response, size, ended, status, fence)

@@ -4,6 +4,9 @@ A row is visible if it is neither hidden nor expired; any other row behaves as i
 
 Several new rows are written at once: one statement for all rows and one per tenant for the totals. Executing a
 statement costs more than writing a row: SQLite releases the GIL meanwhile, and the thread then waits to get it back.
+
+In SQLite, a large request is in the table `large_requests` and empty in its row: SQLite builds the whole row in memory
+to change one column of it. PostgreSQL stores large values apart from their row anyway.
 """
 
 from collections.abc import Callable, Sequence
@@ -98,6 +101,7 @@ COLUMNS = """
 id, status, background, created, deadline, previous, conversation, request, response, tape, fence, attempts, waited,
 bearer
 """
+_COLUMNS_WITHOUT_REQUEST = COLUMNS.replace("request", "NULL")
 _TENANT_RESPONSES = "FROM responses WHERE tenant = $1 AND hidden = 0 AND (expires IS NULL OR expires > $2)"
 VISIBLE = "tenant = $1 AND id = $2 AND hidden = 0 AND (expires IS NULL OR expires > $3)"
 
@@ -209,9 +213,11 @@ def finish(tenant: str, end: ResponseEnd, now: float) -> Operation[None]:
     yield from delta.record()
 
 
-def get(now: float, tenant: str, response_id: str) -> Operation[StoredResponse | None]:
-    rows = yield sql(f"SELECT {COLUMNS} FROM responses WHERE {VISIBLE}", tenant, sanitise_id(response_id), now)
-    return to_stored_response(rows[0]) if rows else None
+def get(now: float, tenant: str, response_id: str, with_request: bool = True) -> Operation[StoredResponse | None]:
+    """Return a visible response. Without its request, which may be large, that field is empty."""
+    columns = COLUMNS if with_request else _COLUMNS_WITHOUT_REQUEST
+    rows = yield sql(f"SELECT {columns} FROM responses WHERE {VISIBLE}", tenant, sanitise_id(response_id), now)
+    return (yield from read_response(tenant, rows[0], with_request)) if rows else None
 
 
 def chain(
@@ -232,7 +238,9 @@ def chain(
         rows = sorted((yield sql(_LINKS, tenant, at, count)))
         if not rows:  # deleted concurrently
             return []
-        links += [ChainLink(*row[1:]) for row in rows]
+        for _, link_id, previous, request, response in rows:
+            request = request or (yield from read_large_request(tenant, link_id))
+            links.append(ChainLink(link_id, previous, request, response))
         at = links[-1].previous
         stride = min(stride * 4, _MAX_STRIDE)
     return links
@@ -252,8 +260,10 @@ def page_responses(
     count = _count_fitting([size for _, size in sizes[:limit]], max_bytes)
     if not count:
         return Page([], False)
-    rows = yield sql(f"SELECT {COLUMNS} {selection}", tenant, now, start, count)
-    return Page([to_stored_response(row) for row in rows], len(sizes) > count)
+    responses = []
+    for row in (yield sql(f"SELECT {COLUMNS} {selection}", tenant, now, start, count)):
+        responses.append((yield from read_response(tenant, row)))
+    return Page(responses, len(sizes) > count)
 
 
 def _count_missing(tenant: str, at: str, stop_at: frozenset[str], stride: int) -> Operation[int]:
@@ -269,11 +279,18 @@ def lock_visible(tenant: str, response_id: str, now: float) -> Operation[bool]:
     )
 
 
-def to_stored_response(row: tuple[Any, ...]) -> StoredResponse:
+def read_response(tenant: str, row: tuple[Any, ...], with_request: bool = True) -> Operation[StoredResponse]:
     """Convert a row of COLUMNS."""
     values = [*row]
     values[2], values[12] = bool(row[2]), bool(row[12])  # background, waited
+    values[7] = row[7] or ((yield from read_large_request(tenant, row[0])) if with_request else b"")
     return StoredResponse(*values)
+
+
+def read_large_request(tenant: str, response_id: str, expression: str = "request") -> Operation[Any]:
+    """Return the request of a row in which it is empty, or an expression of it."""
+    rows = yield sql(f"SELECT {expression} FROM large_requests WHERE tenant = $1 AND id = $2", tenant, response_id)
+    return rows[0][0]
 
 
 def _count_fitting(sizes: list[int], max_bytes: int) -> int:
@@ -362,6 +379,7 @@ def _check_already_ended(tenant: str, end: ResponseEnd) -> Operation[None]:
 
 def _write_end(tenant: str, end: ResponseEnd, request_size: int) -> Operation[int]:
     """Update the row and return its new size."""
+    request_size = request_size or (yield from read_large_request(tenant, end.id, "LENGTH(request)"))
     size = int(request_size) + len(end.response) + len(end.packed_log) + end.image_bytes
     expires = inf if end.expires is None else end.expires
     written = (end.status, end.response, end.packed_log, end.ended, expires, size, end.summary)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from antiphon.stores.base import Claim, ClaimedResponse, OutputSubmission, OwnershipLost, Page, StoredResponse
 from antiphon.stores.sql.operation import Operation, autocommit_sql, direction, sanitise_id, sql, start_id
-from antiphon.stores.sql.responses import COLUMNS, VISIBLE, to_stored_response
+from antiphon.stores.sql.responses import COLUMNS, VISIBLE, read_response
 
 _FIRST_RANK_TURNS = 8  # of nine slots, those that go to the first waiting rank; the same ratio as in `Admission`
 
@@ -158,7 +158,7 @@ def claim_orphans(
 def take(tenant: str, response_id: str, claim: Claim) -> Operation[StoredResponse | None]:
     """Take over this response from any owner, unless it has ended."""
     rows = yield autocommit_sql(_TAKE, tenant, sanitise_id(response_id), claim.owner, claim.until)
-    return to_stored_response(rows[0]) if rows else None
+    return (yield from read_response(tenant, rows[0])) if rows else None
 
 
 def release(tenant: str, response_id: str, fence: int) -> Operation[None]:
