@@ -343,6 +343,16 @@ async def test_steering_does_not_interrupt_an_open_call(engine: FakeEngine, end_
         assert isinstance((await driving)[-1], Completed)
 
 
+@pytest.mark.parametrize(("finish", "status"), [("stop", "completed"), ("length", "incomplete")])
+async def test_a_call_that_was_cut_is_incomplete(
+    engine: FakeEngine, end_log: EndLog, finish: FinishKind, status: str
+) -> None:
+    engine.says(CallStarted(0, "look"), CallDelta(0, "{}"), finish=finish)
+    run = make_run(engine, end_log, resolver=ToolCallResolver({"look": OfferedTool("function", "look")}))
+    await run.drive(None)
+    assert [getattr(item, "status", None) for item in run.response.output] == [status]
+
+
 @pytest.mark.shows("F.3")
 async def test_a_warmup_run_emits_no_output(engine: FakeEngine, end_log: EndLog) -> None:
     engine.says(Text("Once"))

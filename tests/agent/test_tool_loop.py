@@ -75,6 +75,22 @@ async def test_a_tool_call_is_run_and_the_model_is_called_again(engine: FakeEngi
     assert policy.closed == 1
 
 
+async def test_a_tool_runs_after_its_call_is_durable(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__add"))
+    engine.says(Text("It is 3."))
+    policy = ScriptedTurnPolicy(engine)
+    run = make_run(policy)
+    calls_run: list[int] = []
+
+    async def wait_written() -> None:
+        calls_run.append(len(policy.add_tool.calls))
+
+    run.wait_written = wait_written
+    await drive_run(run)
+    assert calls_run[0] == 0
+    assert len(policy.add_tool.calls) == 1
+
+
 async def test_an_answer_without_a_call_is_one_turn(engine: FakeEngine) -> None:
     engine.says(Text("Hello."))
     policy = ScriptedTurnPolicy(engine)

@@ -1,11 +1,14 @@
 """The pool of PostgreSQL connections without a server; `test_postgres.py` has the tests with one."""
 
+import asyncio
+import gc
 import logging
+from typing import Any
 
 import pytest
 
 from antiphon.errors import Unavailable
-from antiphon.stores.postgres_pool import PostgresPool, describe_address
+from antiphon.stores.postgres_pool import PostgresPool, describe_address, to_startup_error
 from antiphon.stores.sql.operation import Operation, sql
 
 pytestmark = pytest.mark.anyio
@@ -23,10 +26,25 @@ async def test_each_change_of_health_is_logged_once(caplog: pytest.LogCaptureFix
     ]
 
 
-async def test_a_pool_that_is_not_open_is_unavailable_and_stays_healthy() -> None:
-    def read() -> Operation[None]:
-        yield sql("SELECT 1")
+def read() -> Operation[None]:
+    yield sql("SELECT 1")
 
+
+async def test_the_error_of_an_operation_without_a_caller_is_not_reported() -> None:
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    pool = PostgresPool("postgresql:///test")
+    caller = asyncio.create_task(pool.run(read, write=False))
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    await pool.close()
+    gc.collect()
+    assert reports == []
+
+
+async def test_a_pool_that_is_not_open_is_unavailable_and_stays_healthy() -> None:
     pool = PostgresPool("postgresql:///test")
     with pytest.raises(Unavailable):
         await pool.run(read, write=False)
@@ -44,3 +62,9 @@ async def test_a_pool_that_is_not_open_is_unavailable_and_stays_healthy() -> Non
 )
 def test_an_address_has_no_password(url: str, address: str) -> None:
     assert describe_address(url) == address
+
+
+@pytest.mark.parametrize(("error", "reason"), [(OSError("refused"), "refused"), (TimeoutError(), "timed out")])
+def test_the_error_of_a_server_that_does_not_answer_has_a_reason(error: Exception, reason: str) -> None:
+    message = str(to_startup_error(error, "postgresql://host/data"))
+    assert message == f"PostgreSQL at host/data does not answer: {reason}"
