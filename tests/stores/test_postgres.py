@@ -316,8 +316,11 @@ async def test_a_takeover_whose_reply_is_lost_returns_the_valid_fence(
 # ---- concurrency
 
 
-async def test_a_cancelled_caller_does_not_interrupt_its_operation(store: PostgresStore, postgres: Postgres) -> None:
-    connections = "SELECT pid FROM pg_stat_activity WHERE application_name = 'antiphon' ORDER BY pid"
+async def test_a_cancelled_caller_does_not_interrupt_its_operation(
+    store: PostgresStore, postgres: Postgres, postgres_url: str
+) -> None:
+    own = f"datname = '{get_database_name(postgres_url)}' AND application_name = 'antiphon'"
+    connections = f"SELECT pid FROM pg_stat_activity WHERE {own} ORDER BY pid"
     await asyncio.gather(*(store.get(TENANT, new_id("resp")) for _ in range(MAX_CONNECTIONS)))
     before = await asyncio.to_thread(postgres.run_sql, connections)
     news = [make_response() for _ in range(MAX_CONNECTIONS * 2)]
