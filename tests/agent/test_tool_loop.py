@@ -8,7 +8,7 @@ import pytest
 from antiphon.agent.recovery import read_checkpoint
 from antiphon.agent.run import MultiTurn, Run
 from antiphon.agent.timeouts import Timeouts
-from antiphon.agent.tool_loop import INTERRUPTED, TOO_MANY_CALLS, ToolLoopLimits
+from antiphon.agent.tool_loop import INTERRUPTED, TOO_MANY_CALLS, ToolLoop, ToolLoopLimits
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import LogEntry
@@ -73,6 +73,18 @@ async def test_a_tool_call_is_run_and_the_model_is_called_again(engine: FakeEngi
     assert [tool_call.id for tool_call in policy.add_tool.calls] == [ran.id]
     assert policy.states[0].output[0] == ran
     assert policy.closed == 1
+
+
+async def test_the_tokens_of_a_prelude_step_are_counted(engine: FakeEngine) -> None:
+    async def count(context: ToolLoop) -> None:
+        context.add_counts(TokenCounts(input_tokens=5, output_tokens=3))
+
+    engine.says(Text("Hello."), counts=TokenCounts(input_tokens=2, output_tokens=1))
+    policy = ScriptedTurnPolicy(engine)
+    policy.steps = [count]
+    run = make_run(policy)
+    await drive_run(run)
+    assert run.counts == TokenCounts(input_tokens=7, output_tokens=4)
 
 
 async def test_a_tool_runs_after_its_call_is_durable(engine: FakeEngine) -> None:
