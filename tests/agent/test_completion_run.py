@@ -1,6 +1,6 @@
 """`CompletionRun` over the fake engine: chunks, JSON bodies, failures, timeouts, interruptions and several choices.
 
-Covers `agent/choices.py`, `agent/run_tracer.py` and `agent/model_call_run.py`.
+Covers `agent/choices.py` and `agent/run_tracer.py`.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from msgspec import Struct
 from antiphon.admission import Admission
 from antiphon.agent.completion_run import CompletionRun, ErrorMapper
 from antiphon.agent.engine_stream import ModelCall
+from antiphon.agent.moderation import ModerationPlan
 from antiphon.agent.timeouts import Timeouts
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import ReasoningDelta, Text
@@ -24,6 +25,7 @@ from antiphon.errors import AntiphonError, ContextTooLong, EngineFailed, Interna
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.chat.response import ChatChunk, ChatCompletion, StreamFault
 from tests.agent.run_endings import GENERATION, EndLog
+from tests.agent.test_moderation import Judge
 
 pytestmark = pytest.mark.anyio
 SHUTDOWN = Unavailable("The server is shutting down.")
@@ -413,3 +415,41 @@ async def test_a_slow_reader_slows_the_engine_down(end_log: EndLog) -> None:
         await driving
         await run.close()
     assert engine.requested == 50
+
+
+def make_plan(judge: Judge, words: str = "good", blocks: bool = True) -> ModerationPlan:
+    return ModerationPlan(
+        judge_input=lambda: judge.judge_output(words),
+        judge_output=judge.judge_output,
+        blocks_input=blocks,
+        blocks_output=blocks,
+    )
+
+
+@pytest.mark.parametrize("choices", [1, 2])
+async def test_a_flagged_input_calls_no_model(engine: FakeEngine, end_log: EndLog, choices: int) -> None:
+    run = make_run(engine, end_log, choices=choices, moderation=make_plan(Judge(), "bad"))
+    body = await run.fold()
+    assert isinstance(body, ChatCompletion)
+    assert [choice.finish_reason for choice in body.choices] == ["content_filter"] * choices
+    assert not engine.seen
+    assert run.status == "incomplete"
+
+
+async def test_a_flagged_choice_has_no_text_and_the_others_have_theirs(engine: FakeEngine, end_log: EndLog) -> None:
+    engine.says(Text("so "), Text("bad"))
+    engine.says(Text("fine"))
+    run = make_run(engine, end_log, choices=2, moderation=make_plan(Judge()))
+    body = await run.fold()
+    assert isinstance(body, ChatCompletion)
+    shown = [(choice.finish_reason, choice.message.content or "") for choice in body.choices]
+    assert shown == [("content_filter", ""), ("stop", "fine")]
+    assert body.moderation
+
+
+async def test_a_flagged_answer_is_only_reported_where_nothing_is_blocked(engine: FakeEngine, end_log: EndLog) -> None:
+    engine.says(Text("bad"))
+    run = make_run(engine, end_log, moderation=make_plan(Judge(), "bad", blocks=False))
+    recorder = await drive_run(run)
+    assert recorder.texts == ["bad"]
+    assert run.status == "completed"

@@ -3,11 +3,27 @@
 import pytest
 
 from antiphon.agent.recovery import read_checkpoint
-from antiphon.core.deltas import ItemAdded, ServerItemStarted, Text, TurnEnded
+from antiphon.core.deltas import (
+    CallDelta,
+    CallKind,
+    CallStarted,
+    ItemAdded,
+    ServerItemDone,
+    ServerItemStarted,
+    Text,
+    TurnEnded,
+)
 from antiphon.core.emitter.event_log import RunStarted
 from antiphon.core.prompt import TokenCounts
 from antiphon.engines.fake import FakeEngine
-from antiphon.protocol.types.items import McpCall, McpListTools, Message, ShellAction, ShellCall
+from antiphon.protocol.types.items import (
+    McpApprovalRequest,
+    McpCall,
+    McpListTools,
+    Message,
+    ShellAction,
+    ShellCall,
+)
 from antiphon.protocol.types.tools import ContainerReference
 from antiphon.tools.base import ModelToolCall
 from tests.agent.test_tool_loop import list_item_types, resume_run, run_until_killed
@@ -67,6 +83,35 @@ def test_a_shell_call_before_the_first_turn_is_one_that_a_client_approved() -> N
     later = read_checkpoint([RunStarted(), TurnEnded(TokenCounts(input_tokens=1)), ServerItemStarted(0, call)])
     assert later is not None
     assert not later.approved_started
+
+
+@pytest.mark.parametrize(("kind", "field"), [("mcp", "arguments"), ("code_interpreter", "code")])
+def test_a_call_that_had_not_ended_has_the_arguments_that_were_streamed(kind: CallKind, field: str) -> None:
+    ended, unended = (CallStarted(key, "add", kind, "srv", approval=f"mcpr_{key}") for key in range(2))
+    result = McpCall(server_label="srv", name="add", arguments="{}", output="3")
+    checkpoint = read_checkpoint(
+        [
+            RunStarted(),
+            ended,
+            CallDelta(0, "{}"),
+            ServerItemDone(0, result),
+            unended,
+            CallDelta(1, "1"),
+            CallDelta(1, "+2"),
+        ]
+    )
+    assert checkpoint is not None
+    assert {key: getattr(item, field) for key, item in checkpoint.open_items.items()} == {1: "1+2"}
+    assert (checkpoint.call_count, checkpoint.approved_started) == (2, True)
+
+
+def test_a_request_for_approval_is_open_until_the_turn_ends() -> None:
+    request = ItemAdded(McpApprovalRequest(server_label="srv", name="add", arguments="{}"))
+    tools = ServerItemStarted(0, McpListTools(id="mcpl_0", server_label="srv", tools=[]))
+    for entries, requested in (([request], True), ([tools], False), ([request, TurnEnded()], False)):
+        checkpoint = read_checkpoint([RunStarted(), *entries])
+        assert checkpoint is not None
+        assert checkpoint.approval_requested == requested
 
 
 def test_a_turn_with_a_client_call_has_a_checkpoint_only_after_its_end() -> None:

@@ -17,7 +17,7 @@ from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, ReasoningDelta, Text
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import RunEnded
-from antiphon.core.prompt import Chunk, GenerationRequest
+from antiphon.core.prompt import Chunk, FinishKind, GenerationRequest
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import ContextTooLong, EngineFailed, Internal, Unavailable
 from antiphon.ids import new_id
@@ -343,6 +343,16 @@ async def test_steering_does_not_interrupt_an_open_call(engine: FakeEngine, end_
         assert isinstance((await driving)[-1], Completed)
 
 
+@pytest.mark.parametrize(("finish", "status"), [("stop", "completed"), ("length", "incomplete")])
+async def test_a_call_that_was_cut_is_incomplete(
+    engine: FakeEngine, end_log: EndLog, finish: FinishKind, status: str
+) -> None:
+    engine.says(CallStarted(0, "look"), CallDelta(0, "{}"), finish=finish)
+    run = make_run(engine, end_log, resolver=ToolCallResolver({"look": OfferedTool("function", "look")}))
+    await run.drive(None)
+    assert [getattr(item, "status", None) for item in run.response.output] == [status]
+
+
 @pytest.mark.shows("F.3")
 async def test_a_warmup_run_emits_no_output(engine: FakeEngine, end_log: EndLog) -> None:
     engine.says(Text("Once"))
@@ -350,6 +360,16 @@ async def test_a_warmup_run_emits_no_output(engine: FakeEngine, end_log: EndLog)
     assert [event.type for event in events] == ["response.created", "response.in_progress", "response.completed"]
     assert isinstance(events[-1], Completed)
     assert events[-1].response.output == []
+    assert events[-1].response.usage is not None
+    assert events[-1].response.usage.input_tokens > 0
+    assert events[-1].response.usage.output_tokens == 0
+
+
+async def test_a_run_without_a_reader_renders_no_events(engine: FakeEngine, end_log: EndLog) -> None:
+    run = make_run(engine, end_log)
+    await run.drive(None)
+    assert run.status == "completed"
+    assert run._emitter.suppress_events
 
 
 async def test_the_event_sink_of_several_choices_is_awaited(engine: FakeEngine, end_log: EndLog) -> None:
@@ -363,3 +383,17 @@ async def test_the_event_sink_of_several_choices_is_awaited(engine: FakeEngine, 
     run = make_run(engine, end_log, strategy=ExtraChoices(others=others, hide_logprobs=True))
     events = await drive_run(run)
     assert [event.type for event in events].count("response.output_text.delta") == 2
+    assert [event.type for event in events][:2] == ["response.created", "response.in_progress"]
+    assert run.counts.output_tokens == 2
+
+
+@pytest.mark.parametrize("finishes", [("stop", "length"), ("length", "stop")])
+async def test_one_choice_that_was_cut_makes_the_response_incomplete(
+    engine: FakeEngine, end_log: EndLog, finishes: tuple[FinishKind, FinishKind]
+) -> None:
+    for finish in finishes:
+        engine.says(Text("a"), finish=finish)
+    other = make_run(engine, end_log)._call
+    run = make_run(engine, end_log, strategy=ExtraChoices(others=[other], hide_logprobs=True))
+    await run.drive(None)
+    assert run.response.incomplete_details == IncompleteDetails(reason="max_output_tokens")

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
+from time import monotonic
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.agent.recovery import read_checkpoint
 from antiphon.agent.run import MultiTurn, Run
 from antiphon.agent.timeouts import Timeouts
-from antiphon.agent.tool_loop import INTERRUPTED, TOO_MANY_CALLS, ToolLoopLimits
+from antiphon.agent.tool_loop import INTERRUPTED, TOO_MANY_CALLS, ToolLoop, ToolLoopLimits
 from antiphon.core.deltas import CallDelta, CallDone, CallStarted, Text
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.event_log import LogEntry
@@ -73,6 +75,54 @@ async def test_a_tool_call_is_run_and_the_model_is_called_again(engine: FakeEngi
     assert [tool_call.id for tool_call in policy.add_tool.calls] == [ran.id]
     assert policy.states[0].output[0] == ran
     assert policy.closed == 1
+
+
+async def test_outcome_and_duration_of_each_call_are_recorded(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__add", "1"), *make_call(1, "srv__add", "2"), *make_call(2, "srv__add", "3"))
+    engine.says(Text("Done."))
+
+    async def fail_some(tool_call: ModelToolCall) -> ToolResult:
+        if tool_call.arguments == "2":
+            raise Unavailable("Not now.")
+        result = await run_add(tool_call)
+        return replace(
+            result, item=replace(result.item, status="failed" if tool_call.arguments == "3" else "completed")
+        )
+
+    run = make_run(ScriptedTurnPolicy(engine, AddTool(fail_some)))
+    started = monotonic()
+    await drive_run(run)
+    elapsed = monotonic() - started
+    assert sorted(outcome for _, outcome, _ in run.tool_outcomes) == ["completed", "failed", "failed"]
+    assert all(kind == "mcp" and 0 <= seconds <= elapsed for kind, _, seconds in run.tool_outcomes)
+
+
+async def test_the_tokens_of_a_prelude_step_are_counted(engine: FakeEngine) -> None:
+    async def count(context: ToolLoop) -> None:
+        context.add_counts(TokenCounts(input_tokens=5, output_tokens=3))
+
+    engine.says(Text("Hello."), counts=TokenCounts(input_tokens=2, output_tokens=1))
+    policy = ScriptedTurnPolicy(engine)
+    policy.steps = [count]
+    run = make_run(policy)
+    await drive_run(run)
+    assert run.counts == TokenCounts(input_tokens=7, output_tokens=4)
+
+
+async def test_a_tool_runs_after_its_call_is_durable(engine: FakeEngine) -> None:
+    engine.says(*make_call(0, "srv__add"))
+    engine.says(Text("It is 3."))
+    policy = ScriptedTurnPolicy(engine)
+    run = make_run(policy)
+    calls_run: list[int] = []
+
+    async def wait_written() -> None:
+        calls_run.append(len(policy.add_tool.calls))
+
+    run.wait_written = wait_written
+    await drive_run(run)
+    assert calls_run[0] == 0
+    assert len(policy.add_tool.calls) == 1
 
 
 async def test_an_answer_without_a_call_is_one_turn(engine: FakeEngine) -> None:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
 from time import time
+from urllib.parse import urlsplit
 
 import pytest
 from msgspec import Struct
@@ -75,7 +76,9 @@ def disconnects(request: pytest.FixtureRequest) -> dict[str, Callable[[], object
 
     def terminate_backends() -> None:
         postgres: Postgres = request.getfixturevalue("postgres")
-        postgres.run_sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'antiphon'")
+        database = urlsplit(request.getfixturevalue("postgres_url")).path[1:]
+        own = f"datname = '{database}' AND application_name = 'antiphon'"
+        postgres.run_sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {own}")
 
     def kill_clients() -> None:
         redis: Redis = request.getfixturevalue("redis")

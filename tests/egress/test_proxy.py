@@ -126,7 +126,11 @@ async def test_a_body_is_sent_to_its_declared_length_and_not_beyond() -> None:
 
     async with serve_tcp(record) as port:
         head = f"POST http://{OPEN}:{port}/ HTTP/1.1\r\nContent-Length: 6\r\n\r\n".encode()
-        assert await exchange(head + b"abc", b"de", b"fGET", b" / HTTP/1.1") == b"done"
+        client = FakeClient(head + b"abc", b"de", b"fGET", b" / HTTP/1.1")
+        async with asyncio.timeout(20):
+            await make_proxy().serve(client)
+    assert client.received == b"done"
+    assert client.pieces == [b" / HTTP/1.1"]
     assert bytes(received) == b"abcdef"
 
 

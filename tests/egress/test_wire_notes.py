@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.egress.mcp_transport import JsonMeter
+from antiphon.egress.mcp_transport import JsonMeter, WireNotes
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(alphabet='ab\\"[]{},:\n'),
@@ -47,3 +47,19 @@ def test_an_unclosed_quote_hides_nothing_after_its_line() -> None:
 def test_the_number_of_bytes_is_limited(size: int) -> None:
     assert JsonMeter(size, 10).add(b"a" * size) == ""
     assert JsonMeter(size, 10).add(b"a" * (size + 1)) == f"sent more than the {size:,} bytes that are allowed"
+
+
+def test_the_number_of_pieces_is_limited() -> None:
+    meter = JsonMeter(1 << 20, 10)
+    assert meter.add(b"[" * 10) == ""
+    assert meter.add(b"[") == "sent JSON that is made of too many pieces"
+
+
+@pytest.mark.anyio
+async def test_the_first_fault_wakes_the_caller_and_stays() -> None:
+    notes = WireNotes(10, 10)
+    assert not notes.failed.done()
+    notes.fail("closed the connection", is_sentence=True)
+    assert notes.failed.done()
+    notes.fail("sent too much")
+    assert (notes.fault, notes.is_sentence) == ("closed the connection", True)

@@ -1,7 +1,7 @@
 """Measures which lines of the source a test process executes, if the environment names a file for the result.
 
 It has to be the first plugin: only modules that are imported after this one are measured. The source is where Python
-would import it from, which may be a copy (tools/mutants.py) or another checkout.
+would import it from, which may be another checkout.
 """
 
 import json

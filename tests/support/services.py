@@ -140,7 +140,7 @@ class Postgres:
     @contextlib.contextmanager
     def temporary_database(self) -> Iterator[str]:
         """Create an empty database, yield its URL, and drop it afterwards."""
-        name = f"test_{next(self._database_numbers)}"
+        name = f"test_{os.getpid()}_{next(self._database_numbers)}"  # a forked process has the same numbers
         self.run_sql(f"CREATE DATABASE {name} STRATEGY file_copy")
         try:
             yield self.url(name)

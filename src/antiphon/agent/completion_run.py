@@ -84,7 +84,6 @@ class CompletionRun(ChoiceGroup[Struct]):
 
     async def fold(self) -> Struct:
         """Run to the end and return the fold of the output. Raises the error if the run fails."""
-        await self.begin()
         await self.drive(self._dialect.fold_events)
         if self.error is not None:
             raise self.error

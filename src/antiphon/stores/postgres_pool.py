@@ -102,11 +102,11 @@ MAX_CONNECTIONS = 10
 _CLOSE_SECONDS = 1.0
 PAUSES = (0.01, 0.05, 0.2, 0.5, 1.0, 1.0)  # seconds before the second, third … attempt; bridges a server restart
 
-# The timeouts release row locks if this process is suspended, and stop statements that it has abandoned. Every query
-# has an index, so sequential scans are disabled for a planner that has no statistics yet.
-SETTINGS = f"""
+# The timeouts, in milliseconds, release row locks if this process is suspended, and stop statements that it has
+# abandoned. Every query has an index, so sequential scans are disabled for a planner that has no statistics yet.
+_SETTINGS = """
 SET application_name = 'antiphon'; SET default_transaction_isolation = 'read committed';
-SET idle_in_transaction_session_timeout = {round(DEADLINE * 1000)}; SET statement_timeout = {round(DEADLINE * 1000)};
+SET idle_in_transaction_session_timeout = {0}; SET statement_timeout = {0};
 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off
 """
 
@@ -114,8 +114,12 @@ SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
 async def connect(url: str) -> PostgresConnection:
     """Open a connection outside of the pool."""
     connection: PostgresConnection = await asyncpg.connect(url, timeout=DEADLINE, command_timeout=DEADLINE)
-    await connection.execute(SETTINGS)
+    await _set_up(connection)
     return connection
+
+
+async def _set_up(connection: PostgresConnection) -> None:
+    await connection.execute(_SETTINGS.format(round(DEADLINE * 1000)))
 
 
 class PostgresPool:
@@ -131,7 +135,7 @@ class PostgresPool:
         """Open the pool. `prepare` is called with every connection first."""
 
         async def init(connection: PostgresConnection) -> None:
-            await connection.execute(SETTINGS)
+            await _set_up(connection)
             if prepare is not None:
                 await prepare(connection)
 

@@ -215,7 +215,9 @@ def test_a_tool_can_be_named_and_parallel_calls_can_be_disabled() -> None:
         ({"type": "adaptive"}, None),
         ({"type": "disabled"}, "none"),
         ({"type": "enabled", "budget_tokens": 1024}, "low"),
-        ({"type": "enabled", "budget_tokens": 10_000}, "medium"),
+        ({"type": "enabled", "budget_tokens": 4096}, "low"),
+        ({"type": "enabled", "budget_tokens": 4097}, "medium"),
+        ({"type": "enabled", "budget_tokens": 16_384}, "medium"),
         ({"type": "enabled", "budget_tokens": 31_999}, "high"),
     ],
 )

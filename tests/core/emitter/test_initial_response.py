@@ -37,5 +37,11 @@ def test_a_background_response_starts_as_queued() -> None:
     assert (make_response({"background": False}).background, make_response({}).status) == (False, "in_progress")
 
 
+@pytest.mark.parametrize(("sent", "mode"), [({}, "implicit"), ({"mode": "explicit"}, "explicit")])
+def test_cache_options_are_completed_if_they_were_sent(sent: dict[str, str], mode: str) -> None:
+    assert make_response({"prompt_cache_options": sent}).prompt_cache_options == {"mode": mode, "ttl": "30m"}
+    assert make_response({}).prompt_cache_options == Response(id="", created_at=1, model="m").prompt_cache_options
+
+
 def test_echoed_fields_exist_in_the_request_and_the_response() -> None:
     assert {*CreateResponse.__struct_fields__} & {*Response.__struct_fields__} >= ECHOED_FIELDS

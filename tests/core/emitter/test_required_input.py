@@ -5,7 +5,7 @@ Covers `core/emitter/response_views.py`.
 
 import pytest
 
-from antiphon.core.emitter.response_views import required_input
+from antiphon.core.emitter.response_views import IMAGES, JSON_MARKERS, has_hidden_fields, required_input
 from antiphon.protocol.types.items import (
     CustomToolCall,
     FunctionCall,
@@ -46,3 +46,10 @@ def test_a_pending_call_or_approval_request_gives_a_stub_of_its_output(item: Out
 
 def test_an_answered_call_requires_no_input() -> None:
     assert required_input([CALL, FunctionCallOutput(id="fco_1", call_id="call_1", output="done"), MESSAGE]) == []
+
+
+def test_fields_are_hidden_if_they_are_there_and_not_included() -> None:
+    body = b'{"content":[{' + JSON_MARKERS[IMAGES] + b"}]}"
+    assert has_hidden_fields(body, ())
+    assert not has_hidden_fields(body, {IMAGES})
+    assert not has_hidden_fields(b"{}", ())

@@ -16,6 +16,7 @@ from antiphon.core.deltas import (
     CallStarted,
     CommandDone,
     Delta,
+    ImagePreview,
     ItemAdded,
     Progress,
     ServerItem,
@@ -341,3 +342,12 @@ def test_a_packed_log_preserves_every_emitted_stage(kind: type) -> None:
     stages = [Progress(5, stage) for stage in SERVER_ITEM_KINDS[kind].stages]
     emit_stream([ServerItemStarted(5, item), *stages, ServerItemDone(5, item)], emitter=emitter)
     assert [entry for entry in repack_log(emitter) if isinstance(entry, Progress)] == stages
+
+
+def test_a_preview_of_an_image_is_emitted_with_its_options() -> None:
+    image = ImageGenerationCall(status="completed", result="aW1hZ2U=")
+    options = {"size": "1024x1024", "quality": "low", "background": "opaque", "output_format": "png"}
+    preview = ImagePreview(0, 2, "cHJldmlldw==", *options.values())
+    events = emit_checked([ServerItemStarted(0, image), preview, ServerItemDone(0, image)])
+    [shown] = [event for event in events if event["type"] == "response.image_generation_call.partial_image"]
+    assert shown.items() >= {"partial_image_index": 2, "partial_image_b64": "cHJldmlldw==", **options}.items()

@@ -68,6 +68,11 @@ def test_earlier_items_precede_the_input_and_are_shared() -> None:
     assert all(mine is yours is original for mine, yours, original in zip(one.items, other.items, before, strict=False))
 
 
+def test_a_history_of_messages_is_known_as_such() -> None:
+    assert make_history([make_message("user")], [make_message("user")]).messages_only
+    assert not make_history([make_call("c1")], [make_output("c1")]).messages_only
+
+
 def test_an_item_is_named_by_its_input_index() -> None:
     made = make_history([make_message("user"), make_message("assistant")], [make_message("user"), make_message("user")])
     assert made.param(3, ".content[0]") == "input[1].content[0]"

@@ -35,6 +35,15 @@ async def test_no_descriptor_and_no_temporary_file_remains(tmp_path: Path) -> No
     assert sorted(path.name for path in (tmp_path / "a" / "b").rglob("file_*")) == ["file_1aa", "file_2aa"]
 
 
+async def test_content_and_its_names_are_synced_in_this_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    contents = FolderContents(tmp_path)
+    await contents.open()
+    await contents.write("file_1aa", send(b"a"))
+    assert synced == [str(tmp_path / "incoming" / "file_1aa"), str(tmp_path / "aa"), str(tmp_path)]
+
+
 async def test_work_on_a_descriptor_is_awaited_however_often_the_task_is_cancelled() -> None:
     started, release = threading.Event(), threading.Event()
 

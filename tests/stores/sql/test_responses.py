@@ -1,0 +1,79 @@
+"""Which new rows are written together, in how many statements."""
+
+from functools import partial
+
+import pytest
+from msgspec.structs import replace
+
+from antiphon.core.image_generation import IMAGE_MARK
+from antiphon.stores.base import NewResponse
+from antiphon.stores.sql.operation import LARGE_BYTES, Statement
+from antiphon.stores.sql.responses import RowInsert, insert_batch, prepare_begin, prepare_finish
+from antiphon.testing.rows.response_rows import (
+    TENANT,
+    Clock,
+    make_claim,
+    make_end,
+    make_inserting_end,
+    make_item,
+    make_key,
+    make_response,
+)
+
+
+def list_statements(*sizes: int) -> list[Statement]:
+    """Return the statements that insert rows of these sizes, without those of the totals."""
+    operation = insert_batch([RowInsert(TENANT, size, (size,), partial(next, iter([]))) for size in sizes])
+    statements, sent = [next(operation)], True
+    while sent:
+        try:
+            statements.append(operation.send([]))
+        except StopIteration:
+            sent = False
+    return statements[:-1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows", "large"),
+    [
+        ([1] * 17, [16, 1], [False, False]),
+        ([LARGE_BYTES - 1, 1], [2], [False]),
+        ([LARGE_BYTES, 1], [1, 1], [False, False]),
+        ([1, LARGE_BYTES + 1], [1, 1], [False, True]),
+    ],
+)
+def test_rows_are_inserted_together_unless_they_are_large(sizes: list[int], rows: list[int], large: list[bool]) -> None:
+    statements = list_statements(*sizes)
+    assert [len(statement.values) for statement in statements] == rows
+    assert [statement.large for statement in statements] == large
+
+
+def test_a_new_row_that_depends_on_nothing_else_can_be_inserted_with_others(clock: Clock) -> None:
+    new, claim = make_response(clock), make_claim(clock)
+    assert isinstance(prepare_begin(TENANT, new, claim, None, None, clock()), RowInsert)
+    assert isinstance(prepare_finish(TENANT, make_inserting_end(clock, new), clock()), RowInsert)
+
+
+def mark_image(new: NewResponse) -> NewResponse:
+    return replace(new, request=new.request + IMAGE_MARK)
+
+
+def test_a_new_row_that_depends_on_others_is_inserted_alone(clock: Clock) -> None:
+    new, claim, now = make_response(clock), make_claim(clock), clock()
+    continuing, marked = make_response(clock, previous="resp_1"), mark_image(new)
+    for begun, key, limit in (
+        (continuing, None, None),
+        (make_response(clock, conversation="conv_1"), None, None),
+        (marked, None, None),
+        (new, make_key(clock), None),
+        (new, None, 3),
+    ):
+        assert not isinstance(prepare_begin(TENANT, begun, claim, key, limit, now), RowInsert)
+    for end in (
+        make_end(clock, new),
+        make_inserting_end(clock, continuing),
+        make_inserting_end(clock, marked),
+        replace(make_inserting_end(clock, new), items=[make_item()]),
+        replace(make_inserting_end(clock, new), images=["image"]),
+    ):
+        assert not isinstance(prepare_finish(TENANT, end, now), RowInsert)
