@@ -11,6 +11,7 @@ pytest_plugins = [
     "tests.plugins.requirements",
     "tests.plugins.client_matrix",
     "tests.plugins.memory_store",
+    "tests.plugins.shallow_model",
 ]
 
 

@@ -1,6 +1,7 @@
 """Real server processes, with the fake engine or the embedded model, and SDK clients for them."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from openai import AsyncOpenAI, OpenAI
@@ -12,8 +13,6 @@ from tests.support.server_process import ServerProcess, pytest_runtest_makerepor
 from tests.tools.mcp.reference_server import run_reference_server as serving_everything
 
 __all__ = ["pytest_runtest_makereport"]
-
-_FETCH_SECONDS = 300.0  # the first start downloads the model
 
 
 @pytest.fixture(scope="session")
@@ -30,8 +29,8 @@ def slow_server() -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="session")
-def embedded_server() -> Iterator[ServerProcess]:
-    with run_server("--engine", "llamacpp", "--context", "512", ready_seconds=_FETCH_SECONDS) as server:
+def embedded_server(shallow_model: Path) -> Iterator[ServerProcess]:
+    with run_server(str(shallow_model), "--context", "512") as server:
         yield server
 
 
