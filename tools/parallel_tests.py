@@ -51,15 +51,15 @@ UNSTEADY = ROOT / "tools" / "unsteady.toml"
 # files directly in tests/, are in the part OTHERS.
 OTHERS = "others"
 FOLDERS = {
-    "sandbox": ("deploy", "sandbox"),
-    "ui": ("tools", "ui"),
-    OTHERS: (),
-    "drills": ("drills",),
-    "faults": ("faults",),
     "transport": ("transport", "cli", "engines"),
     "server": ("agent", "api", "contracts", "service", "wiring"),
+    OTHERS: (),
+    "sandbox": ("deploy", "sandbox"),
     "clients": ("clients",),
+    "ui": ("tools", "ui"),
     "repository": ("repository",),
+    "faults": ("faults",),
+    "drills": ("drills",),
 }
 # Parts whose tests drive servers in other processes, or examine the source: they execute hardly a line that others do
 # not, and to instrument all modules for coverage takes 5 to 10 CPU seconds per process.
