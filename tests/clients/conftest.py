@@ -14,6 +14,8 @@ from tests.tools.mcp.reference_server import run_reference_server as serving_eve
 
 __all__ = ["pytest_runtest_makereport"]
 
+_FETCH_SECONDS = 300.0  # the first start downloads the models
+
 
 @pytest.fixture(scope="session")
 def fake_server() -> Iterator[ServerProcess]:
@@ -25,6 +27,13 @@ def fake_server() -> Iterator[ServerProcess]:
 def slow_server() -> Iterator[ServerProcess]:
     """A server whose fake engine takes 0.1 s per token, with keep-alives in between."""
     with run_server("--engine", "fake", "--fake-rate", "10", "--ping-interval", "0.02") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def default_server() -> Iterator[ServerProcess]:
+    """The embedded engine with the models of a server without configuration."""
+    with run_server("--engine", "llamacpp", "--context", "512", ready_seconds=_FETCH_SECONDS) as server:
         yield server
 
 
@@ -101,6 +110,12 @@ def client(fake_server: ServerProcess) -> Iterator[OpenAI]:
 @pytest.fixture
 async def async_client(fake_server: ServerProcess) -> AsyncIterator[AsyncOpenAI]:
     async with AsyncOpenAI(base_url=fake_server.v1, api_key="unused", max_retries=0, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def default_client(default_server: ServerProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=default_server.v1, api_key="unused", max_retries=0, timeout=120) as client:
         yield client
 
 

@@ -58,9 +58,9 @@ async def real_llamacpp_server(model: Path) -> AsyncIterator[str]:
     embedded = LlamaCpp(LlamaCppSettings(model=(str(model),), context=1024, slots=SLOTS))
     await embedded.open()
     try:
-        (model,) = embedded.loaded_models
-        assert model.child is not None
-        yield f"llamacpp-server+unix://{model.child.socket}"
+        (loaded,) = embedded.loaded_models
+        assert loaded.child is not None
+        yield f"llamacpp-server+unix://{loaded.child.socket}"
     finally:
         await embedded.close()
 
