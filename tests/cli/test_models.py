@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.config import Config
 from antiphon.engines.embedded.known_models import DEFAULT_MODEL, KNOWN_MODELS, HubModel
-from antiphon.engines.embedded.model_files import fetch_model, format_size
+from antiphon.engines.embedded.model_files import format_size
 from tests.cli.process import run_antiphon
 from tests.engines.embedded.hub_server import run_hub
 from tests.support.paths import ROOT
@@ -105,11 +105,10 @@ def test_a_model_of_the_hub_is_pulled_listed_and_deleted(tmp_path: Path, monkeyp
 @pytest.mark.needs("llamacpp")
 @pytest.mark.real_model
 @pytest.mark.shows("I.60", "I.65")
-def test_a_model_of_the_hub_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = fetch_model(DEFAULT_MODEL, Config().inference.cache_dir).read_bytes()
+def test_a_model_of_the_hub_is_served(shallow_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with run_hub() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        hub.repos["org/small-GGUF"] = {"small.Q4_1.gguf": content}
+        hub.repos["org/small-GGUF"] = {"small.Q4_1.gguf": shallow_model.read_bytes()}
         with run_server("hf:org/small-GGUF", "--cache-dir", str(tmp_path), "--context", "512") as server:
             status, body = server.post({"model": "small", "input": "hi", "max_output_tokens": 16})
             listed = run_antiphon(tmp_path, "ps", "--url", server.url).stdout.splitlines()

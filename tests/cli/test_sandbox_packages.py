@@ -11,6 +11,7 @@ from antiphon.cli.sandbox_packages import sandbox_packages
 from antiphon.errors import StartupError
 
 
+@pytest.mark.slow
 def test_the_environment_is_made_before_packages_are_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

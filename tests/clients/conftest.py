@@ -1,6 +1,7 @@
 """Real server processes, with the fake engine or the embedded model, and SDK clients for them."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from openai import AsyncOpenAI, OpenAI
@@ -13,7 +14,7 @@ from tests.tools.mcp.reference_server import run_reference_server as serving_eve
 
 __all__ = ["pytest_runtest_makereport"]
 
-_FETCH_SECONDS = 300.0  # the first start downloads the model
+_FETCH_SECONDS = 300.0  # the first start downloads the models
 
 
 @pytest.fixture(scope="session")
@@ -30,8 +31,15 @@ def slow_server() -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="session")
-def embedded_server() -> Iterator[ServerProcess]:
+def default_server() -> Iterator[ServerProcess]:
+    """The embedded engine with the models of a server without configuration."""
     with run_server("--engine", "llamacpp", "--context", "512", ready_seconds=_FETCH_SECONDS) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def embedded_server(shallow_model: Path) -> Iterator[ServerProcess]:
+    with run_server(str(shallow_model), "--context", "512") as server:
         yield server
 
 
@@ -102,6 +110,12 @@ def client(fake_server: ServerProcess) -> Iterator[OpenAI]:
 @pytest.fixture
 async def async_client(fake_server: ServerProcess) -> AsyncIterator[AsyncOpenAI]:
     async with AsyncOpenAI(base_url=fake_server.v1, api_key="unused", max_retries=0, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def default_client(default_server: ServerProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=default_server.v1, api_key="unused", max_retries=0, timeout=120) as client:
         yield client
 
 

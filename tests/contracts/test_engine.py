@@ -5,14 +5,12 @@ Covers `engines/base.py` and `testing/engine_tests.py`.
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from antiphon.config import Config
-from antiphon.config.base_folders import cache_home
 from antiphon.engines.base import Engine
-from antiphon.engines.embedded.known_models import DEFAULT_MODEL
-from antiphon.engines.embedded.model_files import fetch_model
 from antiphon.engines.factory import build_engine
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from antiphon.engines.registry import ENGINES
@@ -55,14 +53,14 @@ def get_marks(config_name: str) -> list[pytest.MarkDecorator]:
 
 
 @asynccontextmanager
-async def real_llamacpp_server() -> AsyncIterator[str]:
+async def real_llamacpp_server(model: Path) -> AsyncIterator[str]:
     """Run the llama.cpp server that the embedded engine starts as its child process, and yield its URL."""
-    embedded = LlamaCpp(LlamaCppSettings(context=1024, slots=SLOTS))
+    embedded = LlamaCpp(LlamaCppSettings(model=(str(model),), context=1024, slots=SLOTS))
     await embedded.open()
     try:
-        (model,) = embedded.loaded_models
-        assert model.child is not None
-        yield f"llamacpp-server+unix://{model.child.socket}"
+        (loaded,) = embedded.loaded_models
+        assert loaded.child is not None
+        yield f"llamacpp-server+unix://{loaded.child.socket}"
     finally:
         await embedded.close()
 
@@ -80,13 +78,14 @@ class TestEngine(EngineContract):
     @classmethod
     async def engine(cls, request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
         config_name, config = request.param, CONFIGS[request.param]
-        if config_name in MODEL_CONFIGS:
-            fetch_model(DEFAULT_MODEL, cache_home())
+        model: Path = request.getfixturevalue("shallow_model") if config_name in MODEL_CONFIGS else Path()
         async with AsyncExitStack() as stack:
             if (name := config_name.partition(", token prompts")[0]) in ENGINE_CLASSES:  # against a stub of its server
                 config = config.with_settings(engine=(await stack.enter_async_context(run_stub(name))).url)
             elif config.inference.engine == "llamacpp-server":
-                config = config.with_settings(engine=await stack.enter_async_context(real_llamacpp_server()))
+                config = config.with_settings(engine=await stack.enter_async_context(real_llamacpp_server(model)))
+            elif config_name == "llamacpp":
+                config = config.with_settings(model=(str(model),))
             elif location := REAL_ENGINES.get(str(config.inference.engine)):
                 if reason := location.explain_missing():
                     pytest.skip(f"real engine: {reason}")

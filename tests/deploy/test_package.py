@@ -58,11 +58,13 @@ def make_environment(folder: Path, wheel: Path) -> Path:
     return folder / "bin"
 
 
+@pytest.mark.slow
 @pytest.mark.shows("I4.4")
 def test_packages_have_the_same_bytes_in_every_build(dist: Path) -> None:
     check_reproducible(dist)
 
 
+@pytest.mark.slow
 @pytest.mark.shows("I4.4")
 def test_the_wheel_serves_in_an_environment_of_its_own(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

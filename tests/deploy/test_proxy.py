@@ -96,6 +96,7 @@ async def _receive_text(port: int, expected: str) -> str:
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.shows("H.10")
 async def test_a_rolling_restart_fails_no_client_request(tmp_path: Path, postgres: Postgres) -> None:
     """The clients use the openai package with its default retries."""

@@ -1,7 +1,9 @@
 """Tests with random examples: pinned seeds in CI, and other ones in `make test-seeds`, which a failure names."""
 
 import pytest
+from hypothesis import settings
 
+from tests.plugins.seeds import count_seeds
 from tools.requirements import ROOT
 
 TESTS = """
@@ -42,6 +44,12 @@ def test_a_chosen_seed_changes_the_examples_and_is_named_by_a_failure(
     result = run.runpytest_subprocess("-ptests.plugins.seeds", "-pno:cacheprovider")
     result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(["*test_small?109?*", "*make test-seeds SEED=99"])
+
+
+@pytest.mark.parametrize(("profile", "counts"), [("here", [1, 1, 4]), ("ci", [1, 3, 12]), ("seeds", [1, 3, 12])])
+def test_a_run_without_ci_takes_a_third_of_the_seeds(profile: str, counts: list[int]) -> None:
+    assert [count_seeds(count, profile) for count in (1, 3, 12)] == counts
+    assert (settings.get_profile(profile).max_examples < 60) is (profile == "here")
 
 
 def test_every_loop_over_seeds_uses_the_marker() -> None:

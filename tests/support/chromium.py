@@ -205,14 +205,15 @@ class Browser:
 
     @contextlib.contextmanager
     def new_page(self) -> Iterator[Page]:
-        """A tab with its own cookies and storage."""
-        context = self._send("Target.createBrowserContext")["browserContextId"]
-        target = self._send("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        """A tab with its own session storage; the page uses no other. Tabs share the cache of scripts, without which
+        a page takes twice the CPU time.
+        """
+        target = self._send("Target.createTarget", url="about:blank")["targetId"]
         session = self._send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         try:
             yield Page(self._connection, session)
         finally:
-            self._send("Target.disposeBrowserContext", browserContextId=context)
+            self._send("Target.closeTarget", targetId=target)
 
     def _send(self, method: str, **params: Any) -> dict[str, Any]:
         self._number += 1

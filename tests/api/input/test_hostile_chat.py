@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.protocol.types.chat.request import CreateChat
@@ -69,13 +69,11 @@ async def check_answer(path: str, body: dict[str, Any]) -> None:
         check_chat(answer.json())
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=CHATS)
 async def test_any_chat_request_gets_a_200_or_a_400(body: dict[str, Any]) -> None:
     await check_answer("chat/completions", body)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=COMPLETIONS)
 async def test_any_completion_request_gets_a_200_or_a_400(body: dict[str, Any]) -> None:
     await check_answer("completions", body)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.ids import new_id
@@ -52,7 +52,6 @@ async def send(server: ApiServer, method: str, path: str, body: Any) -> AsgiResp
     return await call(server.app, method, b"/v1/" + raw, JSON, length, body=[content])
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(route=st.sampled_from(ROUTES), ids=st.tuples(IDS, IDS), query=QUERIES, body=BODIES)
 async def test_any_request_gets_a_2xx_or_a_well_formed_4xx(
     route: tuple[str, str], ids: tuple[str, str], query: list[tuple[str, str]], body: Any

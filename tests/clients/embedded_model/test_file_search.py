@@ -1,16 +1,20 @@
 """A real model and a real embedding model: a document is indexed and found by its meaning, and the answer quotes and
-cites it. The model is very small: of several sentences it chooses one only if its answer is restricted to them. One
-sentence it copies freely, whatever the number of threads, on which its other words depend.
+cites it. The model is very small: of several sentences it chooses one only if its answer is restricted to them, which
+its shallow copy does as well. One sentence it copies freely, whatever the number of threads, on which its other words
+depend.
 """
 
 import io
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from openai import OpenAI
 
+from antiphon.engines.embedded.known_models import DEFAULT_MODEL, EMBEDDING_MODEL
 from tests.oracles.responses import check_response
 from tests.support.server_process import run_server
 
@@ -24,13 +28,19 @@ DOCUMENT = [
 NOTE = "The library closes at seven in the evening, and on Fridays at four."
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[OpenAI]:
-    """A client of a server whose context has room for passages."""
+@contextmanager
+def run_client(model: str) -> Iterator[OpenAI]:
+    """Run a client of a server whose context has room for passages."""
     with (
-        run_server("--engine", "llamacpp", "--context", "2048") as server,
+        run_server(model, "--model", EMBEDDING_MODEL.id, "--context", "2048") as server,
         OpenAI(base_url=server.v1, api_key="unused", max_retries=0, timeout=200) as client,
     ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client(shallow_model: Path) -> Iterator[OpenAI]:
+    with run_client(str(shallow_model)) as client:
         yield client
 
 
@@ -72,21 +82,23 @@ def test_the_model_quotes_a_document_that_it_has_found_and_cites_it(client: Open
     assert (citation.file_id, citation.filename, citation.index) == (file.id, "lighthouse.txt", len(part.text))
 
 
+@pytest.mark.slow
 @pytest.mark.shows("E.16", "E.27")
-def test_the_model_quotes_a_note_in_its_own_answer_and_cites_it(client: OpenAI) -> None:
-    store = client.vector_stores.create(name="notes")
-    file = client.vector_stores.files.upload_and_poll(
-        vector_store_id=store.id, file=("note.txt", io.BytesIO(NOTE.encode()))
-    )
-    response = client.responses.create(
-        model=next(iter(client.models.list())).id,
-        input="When does the library close? Search, and quote the sentence.",
-        tools=[{"type": "file_search", "vector_store_ids": [store.id], "max_num_results": 3}],
-        tool_choice={"type": "file_search"},
-        max_tool_calls=1,
-        max_output_tokens=60,
-        temperature=0,
-    )
+def test_the_whole_model_quotes_a_note_in_its_own_answer_and_cites_it() -> None:
+    with run_client(DEFAULT_MODEL.id) as client:
+        store = client.vector_stores.create(name="notes")
+        file = client.vector_stores.files.upload_and_poll(
+            vector_store_id=store.id, file=("note.txt", io.BytesIO(NOTE.encode()))
+        )
+        response = client.responses.create(
+            model=DEFAULT_MODEL.id,
+            input="When does the library close? Search, and quote the sentence.",
+            tools=[{"type": "file_search", "vector_store_ids": [store.id], "max_num_results": 3}],
+            tool_choice={"type": "file_search"},
+            max_tool_calls=1,
+            max_output_tokens=60,
+            temperature=0,
+        )
     body = json.loads(response.to_json())
     check_response(body)
     search, message = body["output"]

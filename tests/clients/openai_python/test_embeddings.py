@@ -47,10 +47,10 @@ def test_an_empty_text_is_a_bad_request(client: OpenAI) -> None:
 @pytest.mark.real_model
 @pytest.mark.timeout(400)
 @pytest.mark.shows("C.1", "C.27", "G.4")
-def test_a_server_without_configuration_returns_real_embeddings(embedded_client: OpenAI) -> None:
-    assert EMBEDDING_MODEL in [model.id for model in embedded_client.models.list()]
+def test_a_server_without_configuration_returns_real_embeddings(default_client: OpenAI) -> None:
+    assert EMBEDDING_MODEL in [model.id for model in default_client.models.list()]
     texts = ["How do I reset my password?", "I forgot my login and need a new one.", "The soup needs more salt."]
-    made = embedded_client.embeddings.create(model=EMBEDDING_MODEL, input=texts)
+    made = default_client.embeddings.create(model=EMBEDDING_MODEL, input=texts)
     one, same, other = [each.embedding for each in made.data]
     assert len(one) == 384
     assert math.isclose(sum(number * number for number in one), 1, rel_tol=1e-4)
@@ -63,18 +63,18 @@ def test_a_server_without_configuration_returns_real_embeddings(embedded_client:
 @pytest.mark.real_model
 @pytest.mark.timeout(400)
 def test_each_embedded_model_rejects_unsupported_requests(
-    embedded_client: OpenAI, embedded_server: ServerProcess
+    default_client: OpenAI, default_server: ServerProcess
 ) -> None:
     with pytest.raises(openai.NotFoundError, match=f"does not create embeddings. Models that do: {EMBEDDING_MODEL}"):
-        embedded_client.embeddings.create(model="smollm2-135m-instruct", input="a")
+        default_client.embeddings.create(model="smollm2-135m-instruct", input="a")
     with pytest.raises(openai.BadRequestError, match="does not generate"):
-        embedded_client.responses.create(model=EMBEDDING_MODEL, input="Hello!")
+        default_client.responses.create(model=EMBEDDING_MODEL, input="Hello!")
     with pytest.raises(openai.BadRequestError, match="384 dimensions"):
-        embedded_client.embeddings.create(model=EMBEDDING_MODEL, input="a", dimensions=100)
+        default_client.embeddings.create(model=EMBEDDING_MODEL, input="a", dimensions=100)
     with pytest.raises(openai.BadRequestError) as caught:
-        embedded_client.embeddings.create(model=EMBEDDING_MODEL, input="word " * 600)
+        default_client.embeddings.create(model=EMBEDDING_MODEL, input="word " * 600)
     assert caught.value.code == "context_length_exceeded"
-    status, body = embedded_server.get("/v3/capabilities")
+    status, body = default_server.get("/v3/capabilities")
     tasks = {each["model"]: each["does"] for each in json.loads(body)["data"]}
     assert status == 200
     assert tasks[EMBEDDING_MODEL] == ["detokenize", "embed", "tokenize"]
@@ -84,14 +84,14 @@ def test_each_embedded_model_rejects_unsupported_requests(
 @pytest.mark.real_model
 @pytest.mark.timeout(400)
 @pytest.mark.shows("G.6")
-def test_the_embedded_model_tokenizes_and_detokenizes(embedded_server: ServerProcess) -> None:
+def test_the_embedded_model_tokenizes_and_detokenizes(default_server: ServerProcess) -> None:
     chat = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "Hello!"}]}
-    status, body = embedded_server.send("POST", "/tokenize", {**chat, "return_token_strs": True})
+    status, body = default_server.send("POST", "/tokenize", {**chat, "return_token_strs": True})
     tokenized = json.loads(body)
     assert (status, tokenized["count"]) == (200, len(tokenized["tokens"]))
     assert tokenized["max_model_len"] == 512
     assert "".join(tokenized["token_strs"]).endswith("<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n")
-    _, counted = embedded_server.send("POST", "/v1/chat/completions", {**chat, "max_tokens": 1})
+    _, counted = default_server.send("POST", "/v1/chat/completions", {**chat, "max_tokens": 1})
     assert json.loads(counted)["usage"]["prompt_tokens"] == tokenized["count"]
-    _, text = embedded_server.send("POST", "/detokenize", {"model": chat["model"], "tokens": tokenized["tokens"]})
+    _, text = default_server.send("POST", "/detokenize", {"model": chat["model"], "tokens": tokenized["tokens"]})
     assert json.loads(text)["prompt"] == "".join(tokenized["token_strs"])

@@ -114,6 +114,7 @@ def test_tampered_encrypted_content_is_rejected(client: OpenAI) -> None:
     assert (refused.value.code, refused.value.param) == ("invalid_encrypted_content", "input[1].encrypted_content")
 
 
+@pytest.mark.slow
 @pytest.mark.shows("A6.1")
 def test_a_server_with_a_persistent_store_keeps_its_key_across_a_restart(client: OpenAI, tmp_path: Path) -> None:
     store = ("--store", str(tmp_path / "new" / "store.db"))
@@ -125,6 +126,7 @@ def test_a_server_with_a_persistent_store_keeps_its_key_across_a_restart(client:
         can_continue(client, items)
 
 
+@pytest.mark.slow
 @pytest.mark.shows("A6.2")
 @pytest.mark.parametrize("backend", ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
 def test_servers_that_start_together_on_a_new_store_share_one_key(

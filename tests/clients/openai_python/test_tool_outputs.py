@@ -86,6 +86,7 @@ def test_a_submitted_output_continues_the_same_stream(tmp_path: Path) -> None:
         assert more.output_text == "You said: and?"
 
 
+@pytest.mark.slow
 @pytest.mark.shows("A2.3")
 @pytest.mark.parametrize(
     ("number", "streams"), [(signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGTERM, True)]
@@ -147,6 +148,7 @@ def replicas(shared_flags: tuple[str, ...]) -> Iterator[tuple[ServerProcess, Ser
         yield one, other
 
 
+@pytest.mark.slow
 @pytest.mark.shows("A2.3", "B.2")
 @pytest.mark.parametrize("background", [False, True])
 def test_an_output_may_be_submitted_to_any_replica(
@@ -161,6 +163,7 @@ def test_an_output_may_be_submitted_to_any_replica(
         assert other.responses.retrieve(response_id).to_dict() == json.loads(final.to_json())
 
 
+@pytest.mark.slow
 @pytest.mark.shows("A2.3", "B.2")
 def test_another_replica_continues_the_response_of_a_killed_server(
     shared_flags: tuple[str, ...], replicas: tuple[ServerProcess, ServerProcess]

@@ -135,8 +135,8 @@ def test_the_program_of_the_documentation_runs(fake_server: ServerProcess, tmp_p
 @pytest.mark.real_model
 @pytest.mark.timeout(400)
 @pytest.mark.shows("E5.9", "E5.12")
-def test_a_server_without_configuration_finds_passages_by_their_meaning(embedded_client: OpenAI) -> None:
-    stores = embedded_client.vector_stores
+def test_a_server_without_configuration_finds_passages_by_their_meaning(default_client: OpenAI) -> None:
+    stores = default_client.vector_stores
     store = stores.create()
     for name, text in [("login.md", "To reset your password, open the settings."), ("soup.md", "It needs more salt.")]:
         assert stores.files.upload_and_poll(vector_store_id=store.id, file=make_file(text, name)).status == "completed"

