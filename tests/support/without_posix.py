@@ -22,7 +22,7 @@ NAMES = {
          "getpgid", "getuid", "geteuid", "getgid", "getegid", "getgroups", "setuid", "setgid", "sched_getaffinity",
          "sched_yield", "getpriority", "setpriority", "nice", "getloadavg", "sysconf", "register_at_fork", "uname",
          "pread", "pwrite", "sendfile", "pipe2", "mkfifo", "memfd_create", "pidfd_open", "chown", "fchown", "fchmod",
-         "posix_fallocate", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK", "O_SYNC"],
+         "posix_fallocate", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC", "O_SYNC"],
     signal: ["SIGHUP", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGALRM", "SIGPIPE", "SIGQUIT", "pthread_sigmask",
              "pthread_kill", "sigwait", "alarm", "setitimer"],
     socket: ["AF_UNIX", "SO_REUSEPORT", "TCP_NOTSENT_LOWAT", "SO_PEERCRED", "SCM_RIGHTS", "MSG_DONTWAIT",
