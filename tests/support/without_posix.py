@@ -65,6 +65,7 @@ def remove_posix() -> None:
         for name in names:
             if hasattr(module, name):
                 delattr(module, name)
+    setattr(os, "process_cpu_count", os.cpu_count)  # noqa: B010 - from Python 3.13 on, as without sched_getaffinity
     setattr(ctypes, "CDLL", open_library)  # noqa: B010 - it is a class
     setattr(socket, "socketpair", make_socketpair)  # noqa: B010 - it has another signature
     for method in ("add_signal_handler", "subprocess_exec", "create_unix_connection", "create_unix_server"):
