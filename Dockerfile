@@ -37,6 +37,8 @@ RUN pip --python /opt/sandbox install --require-hashes --only-binary :all: -r sr
 
 # ---- server
 FROM ${PYTHON} AS server
+# OpenMP, for the embedded engine: slim images lack it.
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 # A numeric user id, so that Kubernetes can verify runAsNonRoot; no home directory, no shell.
 RUN useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin antiphon \
     && install -d -o 10001 -g 10001 -m 0700 /data /cache \

@@ -4,7 +4,6 @@ import asyncio
 import json
 import math
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,8 @@ import uvloop
 from antiphon import operating_system
 from antiphon.operating_system import find_libc_function, get_file_limits, new_event_loop, raise_file_limit
 from tests.cli.process import run_antiphon
-from tests.support.paths import TESTS
 from tests.support.server_process import run_server
-
-WITHOUT_POSIX = (sys.executable, str(TESTS / "support" / "without_posix.py"))
+from tests.support.without_posix import WITHOUT_POSIX
 
 
 @pytest.mark.shows("I4.5")
@@ -43,10 +40,14 @@ def test_a_server_without_posix_answers_streams_stores_and_stops(tmp_path: Path)
 
 def test_what_such_a_system_cannot_do_is_a_startup_error(tmp_path: Path) -> None:
     for flags, message in (
-        (("--workers", "2", "--store", "store.db"), "This system cannot run several workers: leave --workers at 1."),
-        (("--files", "files"), "Files cannot be kept in a folder on this system: set --files store."),
+        (("llamacpp",), "This system cannot run models in the server. Use that of an engine: --engine"),
+        (
+            ("fake", "--workers", "2", "--store", "store.db"),
+            "This system cannot run several workers: leave --workers at 1.",
+        ),
+        (("fake", "--files", "files"), "Files cannot be kept in a folder on this system: set --files store."),
     ):
-        ran = run_antiphon(tmp_path, "serve", "--engine", "fake", "--port", "0", *flags, program=WITHOUT_POSIX)
+        ran = run_antiphon(tmp_path, "serve", "--port", "0", "--engine", *flags, program=WITHOUT_POSIX)
         assert (ran.returncode, message in ran.stderr) == (2, True), ran.stderr
 
 

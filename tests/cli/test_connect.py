@@ -9,7 +9,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from antiphon.cli.connect import QUESTION
 from antiphon.clients.catalog import CLIENTS
 from tests.cli.process import COMMAND, clean_environment, open_terminal
 from tests.support.server_process import ServerProcess, run_server
+from tests.support.without_posix import WITHOUT_POSIX
 
 CONFIG = b'# mine\r\nmodel = "gpt-6"\r\n'
 
@@ -38,6 +39,7 @@ class Home:
         self.config = folder / ".codex" / "config.toml"
         self._url = server.url
         self.variables: dict[str, str] = {}
+        self.program: Sequence[str] = COMMAND
 
     def run_here(self, *arguments: str) -> Result:
         """Run the command in this process, which has loaded everything already."""
@@ -54,7 +56,7 @@ class Home:
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*COMMAND, *self._add_url(arguments)],
+            [*self.program, *self._add_url(arguments)],
             cwd=self.folder,
             env=self._environment,
             input=stdin,
@@ -237,6 +239,17 @@ def test_the_check_prints_the_answer_of_the_client(home: Home) -> None:
     ran = home.run("llm", "--yes", "--check")
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.endswith(f"{QUESTION} was asked with antiphon/parrot\n")
+
+
+@pytest.mark.shows("I4.5")
+def test_a_client_is_connected_checked_and_restored_without_posix(home: Home) -> None:
+    home.program = WITHOUT_POSIX
+    write_program(home, "codex", "echo Yes.")
+    ran = home.run("codex", "--yes", "--check")
+    assert (ran.returncode, ran.stdout.endswith("+}\nYes.\n")) == (0, True), ran.stderr
+    assert home.config.exists()
+    undone = home.run("codex", "--undo", "--yes")
+    assert (undone.returncode, home.config.exists()) == (0, False), undone.stderr
 
 
 @pytest.mark.shows("I2.5")

@@ -15,12 +15,19 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
 
-MODULES = {"uvloop", "fcntl", "resource", "pwd", "grp", "termios", "pty", "syslog"}
+WITHOUT_POSIX = (sys.executable, __file__)
+MODULES = {"uvloop", "fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "curses", "readline"}
 NAMES = {
-    os: ["fork", "getuid", "geteuid", "getgid", "sched_getaffinity", "pread", "sysconf", "nice", "killpg", "setsid",
-         "register_at_fork", "statvfs", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"],
-    signal: ["SIGHUP", "SIGKILL", "SIGUSR1", "pthread_sigmask"],
-    socket: ["SO_REUSEPORT", "TCP_NOTSENT_LOWAT"],
+    os: ["fork", "forkpty", "wait", "wait3", "wait4", "waitid", "posix_spawn", "killpg", "setsid", "setpgid",
+         "getpgid", "getuid", "geteuid", "getgid", "getegid", "getgroups", "setuid", "setgid", "sched_getaffinity",
+         "sched_yield", "getpriority", "setpriority", "nice", "getloadavg", "sysconf", "register_at_fork", "uname",
+         "pread", "pwrite", "sendfile", "pipe2", "mkfifo", "memfd_create", "pidfd_open", "chown", "fchown", "fchmod",
+         "posix_fallocate", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC", "O_SYNC"],
+    signal: ["SIGHUP", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGALRM", "SIGPIPE", "SIGQUIT", "pthread_sigmask",
+             "pthread_kill", "sigwait", "alarm", "setitimer"],
+    socket: ["AF_UNIX", "SO_REUSEPORT", "TCP_NOTSENT_LOWAT", "SO_PEERCRED", "SCM_RIGHTS", "MSG_DONTWAIT",
+             "MSG_NOSIGNAL", "SOCK_CLOEXEC", "SOCK_NONBLOCK"],
+    asyncio: ["open_unix_connection", "start_unix_server"],
 }  # fmt: skip
 
 
@@ -45,6 +52,11 @@ def open_library(name: str | None, *args: Any, open_named: Any = ctypes.CDLL) ->
     return open_named(name, *args)
 
 
+def make_socketpair(make: Any = socket.socketpair, family: int = socket.AF_UNIX) -> Any:
+    """Make a pair without a name of its family, as Windows has it; Linux makes none of AF_INET."""
+    return make(family)
+
+
 def remove_posix() -> None:
     sys.meta_path.insert(0, MissingModules())
     for name in MODULES:
@@ -53,8 +65,10 @@ def remove_posix() -> None:
         for name in names:
             if hasattr(module, name):
                 delattr(module, name)
+    setattr(os, "process_cpu_count", os.cpu_count)  # noqa: B010 - from Python 3.13 on, as without sched_getaffinity
     setattr(ctypes, "CDLL", open_library)  # noqa: B010 - it is a class
-    for method in ("add_signal_handler", "subprocess_exec"):
+    setattr(socket, "socketpair", make_socketpair)  # noqa: B010 - it has another signature
+    for method in ("add_signal_handler", "subprocess_exec", "create_unix_connection", "create_unix_server"):
         setattr(asyncio.SelectorEventLoop, method, refuse)
 
 

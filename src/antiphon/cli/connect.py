@@ -160,6 +160,13 @@ def _check(setup: ClientSetup, connection: ServerConnection) -> None:
     click.echo(output[-_MAX_SHOWN:].translate(CONTROL_CHARACTERS).strip())
 
 
+def _kill(process: "subprocess.Popen[str]") -> None:
+    if hasattr(os, "killpg"):
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.terminate()  # Windows, where it is the same
+
+
 def _run(command: list[str], folder: str, environment: dict[str, str]) -> tuple[int, str, str]:
     """Run a command in a process group of its own, which is killed at the end: some clients ignore SIGTERM."""
     with subprocess.Popen(
@@ -172,5 +179,5 @@ def _run(command: list[str], folder: str, environment: dict[str, str]) -> tuple[
             raise RequestFailed(f"{command[0]} did not end within {CHECK_SECONDS:.0f} seconds.") from None
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+                _kill(process)
     return process.returncode, output, errors

@@ -107,7 +107,7 @@ def _write(change: FileChange, private: bool) -> None:
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             temporary = Path(folder, path.name)
             with temporary.open("wb") as file:
-                os.fchmod(file.fileno(), mode)
+                temporary.chmod(mode)
                 file.write(change.after)
                 file.flush()
                 os.fsync(file.fileno())

@@ -18,7 +18,7 @@ from ipaddress import IPv4Address, IPv6Address
 from msgspec import Struct
 
 from antiphon.egress.http import NO_HEADERS, HttpResponse, RequestHeaders, render_request
-from antiphon.egress.policy import EgressPolicy, Resolver, SystemResolver, parse_address
+from antiphon.egress.policy import EgressPolicy, Resolver, SystemResolver, is_loopback, parse_address
 from antiphon.egress.urls import Address, Url, parse_redirect, parse_url
 from antiphon.errors import FetchFailed, UrlRefused
 
@@ -153,7 +153,7 @@ class EgressClient:
     def _check_addresses(self, url: Url, addresses: Sequence[Address], param: str, allow_loopback: bool) -> None:
         loopback_allowed = allow_loopback and (url.address is not None or _is_localhost(url.host))
         for address in addresses:
-            objection = None if loopback_allowed and address.is_loopback else self._policy.find_objection(url, address)
+            objection = None if loopback_allowed and is_loopback(address) else self._policy.find_objection(url, address)
             if objection is not None:
                 self.outcomes["refused"] += 1
                 log.info("Egress for %s refused: %s.", param, objection)

@@ -85,6 +85,13 @@ def describe_special(address: Address) -> str | None:
     return found
 
 
+def is_loopback(address: Address) -> bool:
+    """Return whether the address is loopback by itself; from Python 3.13 on, `address.is_loopback` is true of IPv4
+    addresses in the guise of IPv6 ones, too.
+    """
+    return address.is_loopback and describe_special(address) == _LOOPBACK
+
+
 def is_local_address(address: Address) -> bool:
     """Return whether the address is one of this machine: traffic to it would come from itself or from loopback.
 

@@ -267,6 +267,7 @@ class _ServerItemDeltas:
         self._open: dict[int, type] = {}
         self._arguments: dict[int, str] = {}  # arguments of calls that stream them in pieces, by key
         self._approval_ids: dict[int, str | None] = {}  # id of the approval request, by key
+        self._commands: dict[int, int] = {}  # number of commands of a shell call that have not ended, by key
         self.streaming: set[int] = set()
 
     def record(self, delta: CallDelta) -> CallDelta:
@@ -287,11 +288,17 @@ class _ServerItemDeltas:
                 stages = st.sampled_from(["searching", "interpreting", "generating"])
                 key = self._draw(st.sampled_from(sorted(self._open)))
                 if self._open[key] is ShellCallOutput:
-                    return [CommandDone(key, self._draw(st.sampled_from(COMMAND_OUTPUTS)))]
+                    return self._end_command(key)
                 return [Progress(key, self._draw(stages))]
             case "ran" if self._open:
                 return [self._finish_item(self._draw(st.sampled_from(sorted(self._open))))]
         return []
+
+    def _end_command(self, key: int) -> list[Delta]:
+        if not self._commands[key]:
+            return []
+        self._commands[key] -= 1
+        return [CommandDone(key, self._draw(st.sampled_from(COMMAND_OUTPUTS)))]
 
     def _start_call(self, key: int) -> CallStarted:
         self._arguments[key] = ""
@@ -312,7 +319,9 @@ class _ServerItemDeltas:
     def _start_item(self, key: int) -> ServerItemStarted:
         self._open[key] = kind = self._draw(st.sampled_from(sorted(SERVER_ITEM_KINDS, key=str)))
         self._arguments.pop(key, None)
-        return ServerItemStarted(key, get_start(self._draw(st.sampled_from(SERVER_ITEMS[kind]))))
+        item = get_start(self._draw(st.sampled_from(SERVER_ITEMS[kind])))
+        self._commands[key] = len(item.action.commands) if isinstance(item, ShellCall) else 0
+        return ServerItemStarted(key, item)
 
     def _finish_item(self, key: int) -> ServerItemDone:
         kind = self._open.pop(key)

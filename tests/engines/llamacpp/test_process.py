@@ -118,3 +118,12 @@ async def test_a_model_that_never_ran_is_not_restarted_automatically(tmp_path: P
         with pytest.raises(StartupError, match=r"broken\.gguf cannot be loaded"):
             await supervisor.wait_ready()
         assert not supervisor.is_started
+
+
+async def test_a_missing_openmp_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in slim images: the wheel of llama.cpp has all other libraries."""
+    failure = "libgomp.so.1: cannot open shared object file"
+    (tmp_path / "xllamacpp.py").write_text(f"raise ImportError({failure!r})\n", "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(StartupError, match=f"{failure}: install the package libgomp1, or libgomp"):
+        await ChildProcess.start(make_launch_spec(tmp_path / "any.gguf"), 60)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antiphon.errors import AntiphonError, InvalidType, InvalidValue
+from antiphon.errors import AntiphonError, InvalidJson, InvalidType, InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.decoding import json_bounds
 from antiphon.protocol.decoding.codec import decode_create
@@ -120,7 +120,7 @@ def test_depth_is_allowed_up_to_the_limit_and_no_further() -> None:
 @pytest.mark.shows("H6.4")
 def test_a_hundred_thousand_brackets_are_rejected_whether_closed_or_not() -> None:
     for body in (b"[" * 100_000, b"[" * 90_000 + b"]" * 90_000, b'{"input":' + b"[" * 100_000):
-        with pytest.raises((InvalidValue, InvalidType)):
+        with pytest.raises((InvalidValue, InvalidType, InvalidJson)):  # from Python 3.14 on, a stack has room for them
             decode_create(body, Limits())
 
 

@@ -14,7 +14,8 @@ CASES = ((True, True), (False, False), (False, True))
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 CLONE_NEWUSER, CLONE_VM = 0x10000000, 0x100
 AF_UNIX, AF_INET, AF_VSOCK, AF_NETLINK = 1, 2, 40, 16
-F_SETFL, F_SETOWN, TIOCSTI, TCGETS, PR_SET_NAME, PR_SET_DUMPABLE = 4, 8, 0x5412, 0x5401, 15, 4
+F_SETFL, F_SETOWN, PR_SET_NAME, PR_SET_DUMPABLE = 4, 8, 15, 4
+TIOCSTI, TCGETS, TCGETS2 = 0x5412, 0x5401, 0x802C542A
 
 
 def decide(program: bytes, number: int, *arguments: int, arch: int | None = None) -> int:
@@ -75,6 +76,7 @@ def test_another_architecture_is_killed_and_its_numbers_are_refused() -> None:
         ("socketpair", (AF_UNIX, 2), "allowed", "EPERM"),
         ("connect", (3,), "allowed", "EPERM"),
         ("ioctl", (0, TCGETS), "allowed", "allowed"),
+        ("ioctl", (0, TCGETS2), "allowed", "allowed"),
         ("ioctl", (0, TIOCSTI), "EPERM", "EPERM"),
         ("fcntl", (0, F_SETFL), "allowed", "allowed"),
         ("fcntl", (0, F_SETOWN), "EPERM", "EPERM"),

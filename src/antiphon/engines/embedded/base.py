@@ -8,6 +8,7 @@ token, during prefill after at most two batches.
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -143,6 +144,10 @@ class ChildEngine(Engine):
         self._stopped = False
 
     async def open(self) -> None:
+        if not hasattr(socket, "AF_UNIX"):  # Windows
+            raise StartupError(
+                "This system cannot run models in the server. Use that of an engine: --engine ollama://…"
+            )
         self._stopped = False
         try:
             for source in self._sources.values():

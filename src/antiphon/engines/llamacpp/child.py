@@ -42,13 +42,18 @@ def main() -> None:
 
         server = xllamacpp.Server(_build_params(xllamacpp, launch))
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        write_report(output, str(error) or type(error).__name__)
+        write_report(output, _explain(error))
         sys.exit(1)
     set_signals()  # llama.cpp's own handler of SIGTERM would only end its loop
     write_report(output, "")
     wait_for_end()
     del server
     os._exit(0)
+
+
+def _explain(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return f"{text}: install the package libgomp1, or libgomp" if text.startswith("libgomp") else text
 
 
 def _build_params(xllamacpp: Any, launch: LlamaCppLaunch) -> Any:

@@ -18,6 +18,7 @@ SIGNAL_VERSION = 6  # from this version on, signals to other processes are refus
 
 
 class _PathBeneath(ctypes.Structure):
+    _layout_ = "ms"  # what _pack_ means; Python 3.14 warns without it
     _pack_ = 1
     _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 

@@ -218,10 +218,16 @@ def _run_kernel(spec: Confinement, readable: list[str]) -> NoReturn:
         kind(channel, spec.data_path, spec.temporary_path, spec.skills_path).serve()
         code = 0
     except OSError as error:
-        with suppress(OSError):
-            os.write(_CHANNEL, pack({"failed": f"{error.filename}: {error.strerror}"}))
+        _report(f"{error.filename}: {error.strerror}")
+    except ImportError as error:
+        _report(f"{error}: every user must be able to read {sys.prefix}")
     finally:
         os._exit(code)
+
+
+def _report(failure: str) -> None:
+    with suppress(OSError):
+        os.write(_CHANNEL, pack({"failed": failure}))
 
 
 def run_guest(spec_text: str) -> int:
