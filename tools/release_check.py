@@ -3,6 +3,7 @@
     make release-check                                       with the Python of .venv
     make release-check PYTHONS="python3.12 python3.13"       with others
     make release-check EXTRAS=all                            with all optional dependencies
+    make release-check VENV=build/py314 PYTHON=python3.14    with a development environment of another Python
 
 Each Python gets an empty environment outside the checkout, into which pip installs the wheel from dist/ and its
 dependencies. The time from there to the first answer of the fake engine is printed.
@@ -94,7 +95,7 @@ def try_package(python: str, package: str) -> tuple[str, float, float]:
 
 
 def ask_server(bin_folder: Path, folder: Path) -> None:
-    """Serve the fake engine in a folder, ask it one question, and stop the server."""
+    """Serve the fake engine in a folder, ask it a question and for the stored answer, stream one, and stop it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ANTIPHON_"))}
     environment |= {f"XDG_{kind}_HOME": str(folder) for kind in ("CONFIG", "CACHE", "DATA")}
     command: list[str | Path] = [bin_folder / "antiphon", "serve", "--engine", "fake", "--port", "0"]
@@ -102,15 +103,22 @@ def ask_server(bin_folder: Path, folder: Path) -> None:
     with log.open("w") as output:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output)
     try:
-        url = _wait_for_address(process, log)
-        body = json.dumps({"model": "fake", "input": "Hello!"}).encode()
-        request = Request(f"{url}/v1/responses", body, {"Content-Type": "application/json"})
-        with urlopen(request, timeout=SECONDS) as reply:
-            assert json.load(reply)["status"] == "completed"
+        url = f"{_wait_for_address(process, log)}/v1/responses"
+        answer = json.loads(_fetch(url, {"model": "fake", "input": "Hello!"}))
+        assert answer["status"] == "completed"
+        assert json.loads(_fetch(f"{url}/{answer['id']}"))["output"] == answer["output"]
+        assert b"event: response.completed" in _fetch(url, {"model": "fake", "input": "Hello!", "stream": True})
     finally:
         process.terminate()
         code = process.wait(timeout=60)
     assert code == 0, log.read_text("utf-8")
+
+
+def _fetch(url: str, fields: dict[str, object] | None = None) -> bytes:
+    body = json.dumps(fields).encode() if fields else None
+    with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=SECONDS) as reply:
+        content: bytes = reply.read()
+    return content
 
 
 def _wait_for_address(process: "subprocess.Popen[bytes]", log: Path) -> str:

@@ -67,9 +67,8 @@ def test_the_stream_helper_accepts_a_compaction_during_a_response(client: OpenAI
 @pytest.mark.shows("A.11", "I.14")
 @pytest.mark.parametrize("mode", ["previous_response_id", "input"])
 async def test_a_session_of_the_agents_sdk_is_compacted(async_client: AsyncOpenAI, mode: Any) -> None:
-    session = OpenAIResponsesCompactionSession(
-        "s", SQLiteSession("s"), client=async_client, model="gpt-4.1", compaction_mode=mode
-    )
+    stored = SQLiteSession("s")
+    session = OpenAIResponsesCompactionSession("s", stored, client=async_client, model="gpt-4.1", compaction_mode=mode)
     model = OpenAIResponsesModel(model="gpt-4.1", openai_client=async_client)
     agent: Agent[Any] = Agent(name="parrot", model=model, model_settings=ModelSettings(store=True))
     no_tracing = RunConfig(tracing_disabled=True)
@@ -80,6 +79,7 @@ async def test_a_session_of_the_agents_sdk_is_compacted(async_client: AsyncOpenA
     assert kinds == ["message", "message", "compaction"]
     result = await Runner.run(agent, "three", session=session, run_config=no_tracing)
     assert result.final_output == "You said: three"
+    stored.close()  # else Python 3.13 and newer warn
 
 
 @pytest.mark.real_model
