@@ -286,3 +286,26 @@ async def test_streams_with_much_data_take_turns() -> None:
         client.close()
     assert [order.count(name) for name in "ab"] == [count, count]
     assert len([*groupby(order)]) > 2
+
+
+async def test_the_first_tokens_do_not_wait_for_all_that_has_arrived() -> None:
+    """Awaited data is not bounded by turns, so other streams would wait for it."""
+    event = word_event("a")
+    count = SLICE_BYTES // len(event)
+    sink = RecordingSink()
+
+    async def behave(reader: Reader, writer: Writer) -> None:
+        await read_request(reader)
+        writer.write(STREAM + event * count + END)
+        await writer.drain()
+        await reader.read(1)
+
+    async with upstream(behave) as path, asyncio.timeout(30):
+        client = make_client(path)
+        stream = await client.post_stream("/", b"{}", WORD)
+        first = await anext(stream)
+        assert 0 < len(first) < count / 8
+        await stream.push_to(sink)
+        assert len(first) + len(sink.texts) == count
+        stream.close()
+        client.close()

@@ -42,6 +42,9 @@ _CONNECT_ERRORS: tuple[tuple[type[Exception], str], ...] = (
 DONE = b"[DONE]"
 _LINE, _NEXT, _END = b"data: ", b"\n\ndata: ", b"\n\n"
 _ERRORS = frozenset({b"event: error", b"event:error"})
+# An awaited read, such as that of the first tokens, is not bounded by turns (engines/turn_scheduler.py). It returns
+# some twenty tokens; the rest is pushed when the stream has its turn.
+AWAITED_BYTES = 4096
 DRAIN_SECONDS = 1.0  # between the last event of a stream and the end of its response
 
 
@@ -377,7 +380,7 @@ class EventStream(Generic[T]):
         while self._connection is not None:
             if self._fault is not None:
                 raise self._fault
-            data = await self._connection.read(self._timeout)
+            data = await self._connection.read(self._timeout, AWAITED_BYTES)
             events = self._decode_events(data)
             if not data or self._splitter.done:
                 self.drain()

@@ -112,13 +112,13 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
                 self._transport.write(piece)
         return waiting
 
-    async def read(self, seconds: float) -> bytes:
-        """Return the data since the last call, waiting for at least one byte; empty at the end of the response."""
+    async def read(self, seconds: float, max_bytes: int = SLICE_BYTES) -> bytes:
+        """Return data that was not returned yet, waiting for at least one byte; empty at the end of the response."""
         while not self._parts and not self.complete:
             await self._wait(self._loop.time() + seconds)
         if self._paused:
             self._resume()
-        return self._take_slice()
+        return self._take_slice(max_bytes)
 
     def take_data(self) -> bytes:
         """Return the data since the last call without waiting; for a complete response, all that remains."""
@@ -183,12 +183,12 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _take_slice(self) -> bytes:
+    def _take_slice(self, max_bytes: int = SLICE_BYTES) -> bytes:
         data = self.take_data()
-        if len(data) > SLICE_BYTES:
-            self._parts.append(data[SLICE_BYTES:])
-            self.received = len(data) - SLICE_BYTES
-            data = data[:SLICE_BYTES]
+        if len(data) > max_bytes:
+            self._parts.append(data[max_bytes:])
+            self.received = len(data) - max_bytes
+            data = data[:max_bytes]
         return data
 
     def _push_or_queue(self) -> None:

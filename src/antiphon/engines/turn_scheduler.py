@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-BUDGET_SECONDS = 0.002  # of processing per iteration of the event loop
+BUDGET_SECONDS = 0.001  # of processing per iteration of the event loop
 
 
 class TurnScheduler:
