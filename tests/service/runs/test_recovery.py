@@ -13,6 +13,7 @@ from antiphon.errors import Unavailable
 from antiphon.protocol.types.events import Completed, Failed
 from antiphon.protocol.types.response import Response
 from antiphon.service.runs.follow import replay
+from antiphon.stores.base import ResponseEnd
 from tests.service.service_nodes import (
     TENANT,
     Clock,
@@ -382,6 +383,40 @@ async def test_an_owner_that_lost_a_stream_sends_the_events_of_the_new_owner(clo
         events = await collector.read_all()
         assert isinstance(events[-1], Completed)
         assert to_sse_bytes(events) == to_sse_bytes(await other.replay_events(collector.id))
+
+
+async def test_followers_of_an_end_that_was_not_stored_receive_the_end_that_another_server_stored(clock: Clock) -> None:
+    async with start_nodes(2, clock, keep_streams=60.0) as (owner, other):
+        finish, called, go_on = owner.store.finish, asyncio.Event(), asyncio.Event()
+
+        async def finish_late(tenant: str, end: ResponseEnd) -> None:
+            if end.fence == 1:
+                called.set()
+                await go_on.wait()
+            await finish(tenant, end)
+
+        owner.store.finish = finish_late  # type: ignore[method-assign]  # a slow store
+        owner.engine.says(Text("a"))
+        gate = owner.engine.holds(after=1)
+        collector = await owner.create_stream()
+        early = EventCollector(await replay(owner.detached_runs, TENANT, collector.id)).start()
+        await early.wait_for("response.output_text.delta")
+        gate.open()
+        await called.wait()
+        clock.advance(LEASE + 1)
+        await other.background_runs.scan()
+        stored = await other.wait_ended(collector.id)
+        late = EventCollector(await replay(owner.detached_runs, TENANT, collector.id)).start()
+        await late.wait_for("response.created")
+        go_on.set()
+        for follower in (early, late):
+            events = await follower.read_all()
+            assert isinstance(events[-1], Failed)
+            assert events[-1].response.error == stored.error
+            assert events[-1].response.completed_at == stored.completed_at
+            assert [event.sequence_number for event in events] == [*range(len(events))]
+        assert to_sse_bytes(late.events) == to_sse_bytes(await other.replay_events(collector.id))
+        assert list_types(await collector.read_all())[-1] == "response.failed"
 
 
 async def test_a_heartbeat_stops_a_lost_run(clock: Clock) -> None:

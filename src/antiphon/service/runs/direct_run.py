@@ -48,7 +48,9 @@ class ClientDrivenRun(ActiveRun):
             self.task.cancel()
 
     def end(self) -> None:
-        self.visible_lists = len(self.log)
+        """If the end is not stored, another server may have stored another one: followers read it from the store."""
+        if self.owned_row is None or self.owned_row.ended:
+            self.visible_lists = len(self.log)
         super().end()
 
     def _on_growth(self) -> None:

@@ -171,7 +171,14 @@ class Follower:
             self._active.detach()
 
     async def _follow_active(self, active: ActiveRun, feed: EventFeed) -> None:
-        """Feed everything that is visible in the active run until it is over."""
+        """Feed everything that is visible in the active run until it is over.
+
+        A run whose end is being stored may be lost meanwhile; then the store has another log than this process.
+        """
+        if active.run.ended_at is not None:
+            await self._wait(active.wait_finished())
+            if active.visible_lists < len(active.log):
+                return
         position = 0
         while not feed.ended:
             if position < (visible := active.visible_lists):
@@ -207,8 +214,10 @@ class Follower:
                 await self._wait_notified(waiter)
 
     async def _feed_remaining(self, feed: EventFeed, entries: Sequence[LogEntry]) -> None:
-        """Feed what was not fed yet of a complete log, with its images."""
-        images, remaining = self._runs.images, entries[feed.entry_count :]
+        """Feed what was not fed yet of a complete log, with its images; at least its end: the log is shorter than what
+        was fed if another server has ended a response that it has not seen.
+        """
+        images, remaining = self._runs.images, entries[feed.entry_count :] or entries[-1:]
         if images is None:
             await feed.feed(remaining)
             return
