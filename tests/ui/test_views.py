@@ -196,6 +196,19 @@ def test_keys_are_created_and_revoked(browser: Browser, tmp_path: Path) -> None:
         page.check(server.url, allowed=["401"])
 
 
+def test_a_request_that_was_rejected_before_the_key_was_set_is_sent_again(browser: Browser) -> None:
+    with run_server("--engine", "fake", "--api-key", "sk-mine") as server, browser.new_page() as page:
+        page.open(f"{server.url}/ui/keys")
+        page.wait_for("document.querySelector('#key')")
+        statuses = page.evaluate("""(async () => {
+            const { needsKey, send, setKey } = await import('/ui/api.js');
+            const early = send('/v1/models');
+            setKey('sk-mine');
+            return [(await early).status, needsKey.value];
+        })()""")
+        assert statuses == [200, False]
+
+
 @pytest.mark.shows("H7.12")
 def test_the_usage_of_each_key_and_day_is_shown(browser: Browser, tmp_path: Path) -> None:
     flags = ["--engine", "fake", "--api-key", "sk-admin", "--store", str(tmp_path / "store.db")]

@@ -31,20 +31,24 @@ export class ApiError extends Error {
 /**
  * Send a request and return the reply. Raises ApiError.
  * @param {string} path
- * @param {{method?: string, body?: unknown, signal?: AbortSignal}} [options]
+ * @param {{method?: string, body?: any, signal?: AbortSignal}} [options]
  * @returns {Promise<Response>}
  */
-export async function send(path, { method = 'GET', body, signal } = {}) {
+export async function send(path, options = {}) {
+  const { method = 'GET', body, signal } = options, key = apiKey.value;
   /** @type {Record<string, string>} */
   const headers = {};
-  if (apiKey.value) headers.authorization = `Bearer ${apiKey.value}`;
+  if (key) headers.authorization = `Bearer ${key}`;
   if (body !== undefined) headers['content-type'] = 'application/json';
-  const init = { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) };
+  const init = { method, headers, signal, body: body && JSON.stringify(body) };
   const reply = await fetch(BASE + path, init).catch((error) => {
     throw error.name === 'AbortError' ? error : new ApiError(0, 'The server cannot be reached.');
   });
   if (reply.ok) return reply;
-  if (reply.status === 401) needsKey.value = true;
+  if (reply.status === 401) {
+    if (key !== apiKey.value) return send(path, options); // set meanwhile
+    needsKey.value = true;
+  }
   const { error } = await reply.json().catch(() => ({ error: null }));
   throw new ApiError(reply.status, error?.message ?? `The server replied with status ${reply.status}.`, error?.param);
 }

@@ -8,7 +8,7 @@ const MIN_PAUSE = 250; // milliseconds
 const SAMPLE = 500; // gaps of which the median is taken
 const PAUSE_FACTOR = 8; // a pause is that much longer than the median gap
 
-export class EventAxis extends HTMLElement {
+class EventAxis extends HTMLElement {
   #canvas = document.createElement('canvas');
   /** @type {AxisData} */
   #data = { events: [], shown: 0, selected: -1 };

@@ -14,7 +14,7 @@ import { html, nothing, render } from './vendor/lit-html.js';
 const ROW = 26; // pixels, as in style.css
 const MARGIN = 10; // rows beyond the visible ones
 
-export class EventList extends HTMLElement {
+class EventList extends HTMLElement {
   /** @type {ListData} */
   #data = { events: [], label: '', selected: -1 };
   #isAtEnd = true;

@@ -82,7 +82,7 @@ export function replacePath(path) {
   route.value = readLocation();
 }
 
-export function readLocation() {
+function readLocation() {
   const [, view = '', ...rest] = location.pathname.slice(BASE.length).replace(/^\/(?!ui\/|ui$)/, '/ui/').split('/').slice(1);
   return { view: view || 'talk', id: rest.join('/'), query: new URLSearchParams(location.search) };
 }

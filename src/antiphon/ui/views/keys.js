@@ -2,7 +2,7 @@
 
 import { html, nothing } from '../vendor/lit-html.js';
 import { signal } from '../vendor/signals-core.js';
-import { ApiError, getJson, send } from '../api.js';
+import { getJson, send } from '../api.js';
 import { table } from '../items.js';
 import { attempt, route } from '../store.js';
 
@@ -49,15 +49,12 @@ function usageCells({ date, tenant, key, responses, input_tokens: input, cached_
   return [date, tenant, keys.value.find((one) => one.id === key)?.name || key || 'without a key', responses, input, cached, output];
 }
 
-async function load() {
+function load() {
   denied.value = '';
-  try {
-    const [listed, days] = await Promise.all([getJson(`${KEYS}?limit=100`), getJson('/v1/antiphon/usage')]);
+  return Promise.all([getJson(`${KEYS}?limit=100`), getJson('/v1/antiphon/usage')]).then(([listed, days]) => {
     keys.value = [...listed.data, ...listed.configured];
     usage.value = days.data;
-  } catch (error) {
-    denied.value = error instanceof ApiError ? error.message : String(error);
-  }
+  }, ({ message }) => { denied.value = message; });
 }
 
 /** @param {any} event */
