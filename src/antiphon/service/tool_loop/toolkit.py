@@ -19,6 +19,7 @@ from antiphon.protocol.types.tools import (
     ContainerAuto,
     ContainerReference,
     ContainerSkill,
+    FunctionTool,
     InlineSkill,
     McpTool,
     ShellTool,
@@ -81,8 +82,8 @@ class Toolkit:
 
     def find_built_in(self, declaration: Declaration) -> BuiltInTool | None:
         """Return the built-in tool that serves this declaration; None if the client runs it."""
-        if isinstance(declaration, ShellTool) and not declaration.is_hosted:
-            return None
+        if isinstance(declaration, FunctionTool) or (isinstance(declaration, ShellTool) and not declaration.is_hosted):
+            return None  # most declarations are functions
         return next((tool for tool in self.built_in if isinstance(declaration, tool.types)), None)
 
     def find_tool_server(self, declaration: Declaration) -> ServedTool | None:

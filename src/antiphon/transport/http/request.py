@@ -46,7 +46,8 @@ def log_user(request_id: str, body: CreateResponse | ImageFields) -> None:
 
 def _to_printable(value: str) -> str:
     """Replace unprintable characters, which could control a terminal, and truncate."""
-    return "".join([letter if letter.isprintable() else "?" for letter in value[:_MAX_USER_CHARS]])
+    value = value[:_MAX_USER_CHARS]
+    return value if value.isprintable() else "".join([letter if letter.isprintable() else "?" for letter in value])
 
 
 JSON: Header = (b"content-type", b"application/json")
