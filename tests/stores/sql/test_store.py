@@ -49,6 +49,7 @@ async def test_a_page_with_all_that_is_left_has_no_successor(store: Store, clock
 async def test_a_tree_says_whether_responses_are_missing(store: Store, clock: Clock) -> None:
     names: list[str] = []
     for _ in range(4):
+        clock.now += 1  # ids of one millisecond have no order
         names.append(await store_response(store, clock, names[-1] if names else None))
     for limit, missing in ((3, True), (4, False)):
         rows, is_cut = await store.find_tree(TENANT, names[0], limit)
