@@ -39,6 +39,10 @@ def test_kind_and_size_and_frames_are_read_from_the_headers(body: bytes, expecte
     assert read_image_info(body) == expected
 
 
+def test_a_gif_may_end_after_a_block_of_its_frame() -> None:
+    assert read_image_info(gif()[:-2]) == ImageInfo("image/gif", 8, 6, 1)
+
+
 def test_a_frame_larger_than_its_screen_determines_the_size() -> None:
     small = gif(4, 4)
     frame = gif(5000, 4000)[19:]
