@@ -64,7 +64,7 @@ def _direction(token: str) -> tuple[int, ...]:
     return tuple(1 if byte >> bit & 1 else -1 for byte in digest for bit in range(8))
 
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
 Texts = str | list[str]
 
 
