@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from antiphon.core.image_generation import ImageRequest
-from antiphon.errors import InvalidValue, UnsupportedParameter
+from antiphon.errors import UnsupportedParameter
 from antiphon.image_services.base import MAX_IMAGES, Operation, get_operation
 
 _ALL_FIELDS: Final = frozenset({
@@ -66,7 +66,7 @@ class ServiceTable(Struct, frozen=True, kw_only=True):
             raise self._refuse("output_format", request.output_format, param, name)
         if request.output_format in (None, "png") and request.output_compression not in (None, 100):
             reason = "PNG has no lossy compression: choose jpeg or webp as the 'output_format'."
-            raise InvalidValue(reason, param=f"{param}output_compression")
+            raise UnsupportedParameter(reason, param=f"{param}output_compression")
         if (request.n or 1) > self.max_images:
             raise self._refuse("n", f"more than {self.max_images}", param, name)
 
