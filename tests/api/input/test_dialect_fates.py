@@ -133,7 +133,7 @@ async def send(server: ApiServer, path: str, body: Json) -> tuple[int, set[str],
 
 @pytest.mark.parametrize("level", get_args(Level)[:2])
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.path)
-@pytest.mark.shows("A.13")
+@pytest.mark.shows("A.19")
 async def test_no_field_is_dropped_silently(api: Api, level: Level) -> None:
     async with run_api(engine=FakeEngine(FakeSettings(level=level)), moderation_model="fake") as server:
         values = {**VALUES, **api.values}

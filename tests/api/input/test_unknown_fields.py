@@ -162,7 +162,7 @@ def list_objects(value: Any, path: Any = ()) -> Iterator[tuple[Any, Json]]:
 
 
 @pytest.mark.parametrize("path", BODIES)
-@pytest.mark.shows("A.13")
+@pytest.mark.shows("A.18")
 async def test_an_unknown_field_is_named_by_its_path(path: str) -> None:
     async with run_api(moderation_model="fake", image_service=("fake",)) as server:
         vector_stores = VectorApi(server)
