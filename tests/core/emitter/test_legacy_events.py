@@ -4,7 +4,7 @@ itself.
 Covers `protocol/types/events.py`.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -68,20 +68,18 @@ def test_search_sources_are_sent_in_an_additional_context_event() -> None:
     }
 
 
+@pytest.mark.parametrize("mode", ["on", "strings"])
 @pytest.mark.shows("H3.6")
-def test_the_content_of_a_call_delta_is_json_in_a_string_for_clients_that_expect_strings() -> None:
+def test_the_content_of_a_call_delta_is_an_object_or_json_in_a_string(mode: Literal["on", "strings"]) -> None:
     call = {"type": "tool_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{"}
     item = FunctionCall(id="fc_1", call_id="call_1", name="f", arguments="")
-    for mode, expected in (("on", call), ("strings", msgspec.json.encode(call).decode())):
-        adapter = LegacyEventAdapter("openai", mode, LegacyEventContext())
-        begun = ev.OutputItemAdded(output_index=0, item=item)
-        delta = ev.FunctionCallArgumentsDelta(item_id="fc_1", output_index=0, delta="{")
-        (added,) = [
-            event
-            for event in adapt_events(number_events([begun, delta]), adapter)
-            if event["type"] == "response.tool_call.delta"
-        ]
-        assert added["delta"]["content"] == [expected]
+    events: list[Event] = [
+        ev.OutputItemAdded(output_index=0, item=item),
+        ev.FunctionCallArgumentsDelta(item_id="fc_1", output_index=0, delta="{"),
+    ]
+    adapted = adapt_events(number_events(events), LegacyEventAdapter("openai", mode, LegacyEventContext()))
+    (delta,) = [event["delta"] for event in adapted if event["type"] == "response.tool_call.delta"]
+    assert delta["content"] == [call if mode == "on" else msgspec.json.encode(call).decode()]
 
 
 def test_events_that_the_client_already_has_are_skipped() -> None:
