@@ -9,10 +9,12 @@ import pytest
 from antiphon.agent import run_tracer
 from antiphon.agent.completion_run import CompletionRun
 from antiphon.agent.engine_stream import ModelCall
+from antiphon.agent.run import Run
 from antiphon.agent.run_tracer import CallTrace, RunTracer
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import Text
 from antiphon.core.dialects.dialect import PlainTextEmitter
+from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.prompt import (
     ChatPrompt,
     Chunk,
@@ -25,7 +27,9 @@ from antiphon.core.prompt import (
 )
 from antiphon.engines.fake import FakeEngine
 from antiphon.errors import AntiphonError, EngineFailed
+from antiphon.ids import ItemIds
 from antiphon.parsers.chat import ChatParser
+from antiphon.protocol.types.response import Response
 from antiphon.tools.base import ModelToolCall
 from tests.agent.run_endings import GENERATION
 from tests.observe.test_spans import RecordingTracer
@@ -59,6 +63,22 @@ class TracedRun:
         (tracer,) = self.ended
         (call,) = tracer.calls
         return call
+
+
+def test_the_trace_of_an_abandoned_run_ends_once(engine: FakeEngine) -> None:
+    ended: list[RunTracer] = []
+    call = ModelCall(
+        engine=engine,
+        generation=GENERATION,
+        parser=ChatParser(GENERATION.prompt),
+        resolver=ToolCallResolver({}),
+        new_tracer=lambda id: RunTracer(id, None, False, ended.append),
+    )
+    response = Response(id="resp_1", created_at=1, model="fake")
+    run = Run(call, Emitter(response, ItemIds("resp_1")), lambda run: None)
+    for status in ("taken over", "lost"):
+        run.abandon(status)
+    assert [(tracer.id, tracer.status) for tracer in ended] == [("resp_1", "taken over")]
 
 
 @pytest.mark.parametrize("retain_chunks", [False, True])

@@ -109,6 +109,21 @@ async def test_the_tokens_of_a_prelude_step_are_counted(engine: FakeEngine) -> N
     assert run.counts == TokenCounts(input_tokens=7, output_tokens=4)
 
 
+async def test_new_keys_are_the_next_unused_numbers(engine: FakeEngine) -> None:
+    keys: list[int] = []
+
+    async def take_keys(context: ToolLoop) -> None:
+        keys.extend([context.new_key(), context.new_key()])
+
+    engine.says(*make_call(0, "srv__add"))
+    engine.says(Text("It is 3."))
+    policy = ScriptedTurnPolicy(engine)
+    policy.steps = [take_keys, list_tools]
+    run = make_run(policy)
+    await drive_run(run)
+    assert keys == [0, 1]
+
+
 async def test_a_tool_runs_after_its_call_is_durable(engine: FakeEngine) -> None:
     engine.says(*make_call(0, "srv__add"))
     engine.says(Text("It is 3."))

@@ -31,12 +31,17 @@ LOSSY = b"RIFF\x16\0\0\0WEBPVP8 \x0a\0\0\0\x10\0\0\x9d\x01\x2a\x80\x02\xe0\x01"
         (webp(16_384, 16_384), ImageInfo("image/webp", 16_384, 16_384)),
         (animated_webp(20, 10, 7), ImageInfo("image/webp", 20, 10, 7)),
         (LOSSY, ImageInfo("image/webp", 640, 480)),
-        # a frame that is larger than its canvas, of 20 × 10
+        # a frame that is smaller, and one that is larger than its canvas of 20 × 10
+        (animated_webp(20, 10, 1).replace(webp(20, 10)[12:], webp(6, 9)[12:]), ImageInfo("image/webp", 20, 10)),
         (animated_webp(20, 10, 1).replace(webp(20, 10)[12:], webp(60, 90)[12:]), ImageInfo("image/webp", 60, 90)),
     ],
 )
 def test_kind_and_size_and_frames_are_read_from_the_headers(body: bytes, expected: ImageInfo) -> None:
     assert read_image_info(body) == expected
+
+
+def test_a_gif_may_end_after_a_block_of_its_frame() -> None:
+    assert read_image_info(gif()[:-2]) == ImageInfo("image/gif", 8, 6, 1)
 
 
 def test_a_frame_larger_than_its_screen_determines_the_size() -> None:

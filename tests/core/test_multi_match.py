@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.multi_match import MultiStringMatcher
+from antiphon.core.multi_match import MultiStringMatcher, remove_gaps
 
 STRINGS = ("<|a|>", "<|ab|>", "]~b]", "]~", "<a>", "a", "ab", ".*", "<|a|")
 MATCHER = MultiStringMatcher(STRINGS)
@@ -36,6 +36,14 @@ def test_a_text_without_matches_is_returned_unchanged() -> None:
 
 def test_overlapping_matches_all_get_gaps() -> None:
     assert MultiStringMatcher(["]~b]"]).insert_gaps("]~b]~b]") == "]\u200b~b]\u200b~b]"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a\u200bb", "a\u200bb"), ("\u200bb", "\u200bb"), ("<\u200bb", "<b"), ("<\u200b\u200bb", "<b")],
+)
+def test_gaps_are_removed_only_where_they_are_inserted(text: str, expected: str) -> None:
+    assert remove_gaps(text) == expected
 
 
 def test_the_first_character_of_a_match_can_be_replaced() -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
+from glob import glob
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -350,3 +351,15 @@ async def test_a_backup_waits_for_a_locked_store(path: Path, clock: Clock) -> No
         unlocking.start()
         assert back_up(path, path.with_suffix(".copy")) > 0
         unlocking.join()
+
+
+def list_open_files(folder: Path) -> list[str]:
+    opened = [os.path.realpath(entry) for entry in glob("/proc/self/fd/*")]
+    return [name for name in opened if name.startswith(str(folder))]
+
+
+async def test_a_backup_leaves_no_file_open(path: Path, clock: Clock) -> None:
+    async with open_store(path, clock):
+        pass
+    back_up(path, path.with_suffix(".copy"))
+    assert list_open_files(path.parent) == []

@@ -64,6 +64,9 @@ class ServiceTable(Struct, frozen=True, kw_only=True):
                 raise self._refuse(field, "", param, name)
         if request.output_format is not None and request.output_format not in self.formats:
             raise self._refuse("output_format", request.output_format, param, name)
+        if request.output_format in (None, "png") and request.output_compression not in (None, 100):
+            reason = "PNG has no lossy compression: choose jpeg or webp as the 'output_format'."
+            raise UnsupportedParameter(reason, param=f"{param}output_compression")
         if (request.n or 1) > self.max_images:
             raise self._refuse("n", f"more than {self.max_images}", param, name)
 

@@ -66,7 +66,7 @@ class Completions(Struct, frozen=True, eq=False):
         error_mapper = None if names is None else names.translate_error
         slot.run = run = CompletionRun([first, *others], dialect, partial(self._on_end, slot), error_mapper)
         ignored = requests[0].ignored
-        return run, ignored if names is None else [*map(names.translate_param, ignored)]
+        return run, ignored if names is None else names.translate_ignored(ignored, requests[0].decoded.ignored)
 
     async def create_chat(self, tenant: str, parsed: ChatRequest) -> AcceptedCompletion:
         try:
@@ -106,8 +106,9 @@ class Completions(Struct, frozen=True, eq=False):
 
     async def count_message(self, tenant: str, parsed: AnthropicRequest) -> tuple[int, list[str]]:
         try:
-            tokens, ignored = await self._counter.count(tenant, await self._apply_effort(parsed))
-            return tokens, [*map(parsed.names.translate_param, ignored)]
+            decoded = await self._apply_effort(parsed)
+            tokens, ignored = await self._counter.count(tenant, decoded)
+            return tokens, parsed.names.translate_ignored(ignored, decoded.ignored)
         except AntiphonError as error:
             raise parsed.names.translate_error(error) from error
 

@@ -123,7 +123,8 @@ class Conversations(Struct, frozen=True, eq=False):
 
     async def _missing_item_error(self, key: ConversationKey, item_id: str) -> NotFound:
         await self.get(key)
-        return NotFound(f"There is no item {quote_id(item_id)} in the conversation '{key.id}'.")
+        reason = f"There is no item {quote_id(item_id)} in the conversation '{key.id}'."
+        return NotFound(reason, param="item_id")
 
     async def _make_rows(self, tenant: str, items: list[InputItem]) -> list[ItemRow]:
         """Convert items to rows.
@@ -165,4 +166,4 @@ def _to_conversation(row: ConversationRow) -> Conversation:
 
 
 def _unknown_error(conversation_id: str) -> UnknownConversation:
-    return UnknownConversation(f"There is no conversation {quote_id(conversation_id)}.")
+    return UnknownConversation(f"There is no conversation {quote_id(conversation_id)}.", param="conversation_id")

@@ -44,7 +44,7 @@ class Tokenization:
             tokenized = await self._tokenize(tenant, target, prepared_request.prepared.generation.prompt, request)
         except AntiphonError as error:
             raise chat.names.translate_error(error) from None
-        return tokenized, [*map(chat.names.translate_param, prepared_request.ignored)]
+        return tokenized, chat.names.translate_ignored(prepared_request.ignored, chat.decoded.ignored)
 
     async def detokenize(self, tenant: str, request: Detokenize) -> str:
         target = await self._tasks.find(request.model, "detokenize")

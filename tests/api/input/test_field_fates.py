@@ -241,7 +241,7 @@ NESTED_ROWS: dict[str, Row] = {
     **image_echo("background", "opaque"),
     **image_echo("moderation", "low"),
     **image_echo("partial_images", 2),
-    **image_echo("output_compression", 50),
+    **image_field("output_compression", 50),  # the fake service makes PNG images
     **image_echo("input_fidelity", "high"),
     **image_echo("input_image_mask", {"image_url": MASK}),
     **image_field("quality", "high"),

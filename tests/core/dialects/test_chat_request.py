@@ -261,11 +261,15 @@ def test_tools_and_choices_are_flattened() -> None:
         ("required", "required"),
         ({"type": "custom", "custom": {"name": "sql"}}, CustomChoice(name="sql")),
         (
+            {"type": "allowed_tools", "allowed_tools": {"tools": [{"type": "custom", "name": "sql"}, {"name": "f"}]}},
+            AllowedTools(tools=[CustomChoice(name="sql"), FunctionChoice(name="f")]),
+        ),
+        (
             {
                 "type": "allowed_tools",
                 "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]},
             },
-            AllowedTools(mode="required", tools=[{"type": "function", "name": "f"}]),
+            AllowedTools(mode="required", tools=[FunctionChoice(name="f")]),
         ),
     ],
 )

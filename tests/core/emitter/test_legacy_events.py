@@ -4,7 +4,7 @@ itself.
 Covers `protocol/types/events.py`.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -15,7 +15,15 @@ from antiphon.ids import new_id
 from antiphon.protocol.types import events as ev
 from antiphon.protocol.types import tool_events as tool_ev
 from antiphon.protocol.types.events import Event
-from antiphon.protocol.types.items import CodeImage, CodeInterpreterCall, CodeLogs, SearchAction, Source, WebSearchCall
+from antiphon.protocol.types.items import (
+    CodeImage,
+    CodeInterpreterCall,
+    CodeLogs,
+    FunctionCall,
+    SearchAction,
+    Source,
+    WebSearchCall,
+)
 
 LEGACY_ADAPTER = LegacyEventAdapter("openai", "on", LegacyEventContext())
 
@@ -58,6 +66,20 @@ def test_search_sources_are_sent_in_an_additional_context_event() -> None:
         "sequence_number": 7,
         "sources": [{"type": "url", "url": "https://x.example"}],
     }
+
+
+@pytest.mark.parametrize("mode", ["on", "strings"])
+@pytest.mark.shows("H3.6")
+def test_the_content_of_a_call_delta_is_an_object_or_json_in_a_string(mode: Literal["on", "strings"]) -> None:
+    call = {"type": "tool_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{"}
+    item = FunctionCall(id="fc_1", call_id="call_1", name="f", arguments="")
+    events: list[Event] = [
+        ev.OutputItemAdded(output_index=0, item=item),
+        ev.FunctionCallArgumentsDelta(item_id="fc_1", output_index=0, delta="{"),
+    ]
+    adapted = adapt_events(number_events(events), LegacyEventAdapter("openai", mode, LegacyEventContext()))
+    (delta,) = [event["delta"] for event in adapted if event["type"] == "response.tool_call.delta"]
+    assert delta["content"] == [call if mode == "on" else msgspec.json.encode(call).decode()]
 
 
 def test_events_that_the_client_already_has_are_skipped() -> None:

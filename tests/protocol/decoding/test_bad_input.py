@@ -131,6 +131,16 @@ INVALID: list[tuple[Any, type[AntiphonError], str | None]] = [
         "input[0].content[0].file_id",
     ),
     ({"input": [make_user_message({"type": "input_file"})]}, MissingParameter, "input[0].content[0].file_data"),
+    (
+        {"input": [make_user_message({"type": "input_file", "file_data": "aGk=", "file_id": "f"})]},
+        MutuallyExclusive,
+        "input[0].content[0].file_id",
+    ),
+    (
+        {"input": [make_user_message({"type": "input_file", "file_url": "http://a", "file_id": "f"})]},
+        MutuallyExclusive,
+        "input[0].content[0].file_url",
+    ),
     ({"input": [{"type": "item_reference"}]}, MissingParameter, "input[0].id"),
     ({"input": [{"type": "item_reference", "id": "a\0"}]}, InvalidValue, "input[0].id"),
     ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, MissingParameter, "input[0].call_id"),

@@ -19,7 +19,7 @@ from antiphon.protocol.types.parts import InputText, OutputText, Screenshot
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.response import JsonSchemaFormat
 from antiphon.protocol.types.tool_choice import AllowedTools, FunctionChoice
-from antiphon.protocol.types.tools import FunctionTool, WebSearchTool
+from antiphon.protocol.types.tools import FunctionTool, Json, WebSearchTool
 from tests.protocol.decoding.requests import decode, decode_fields
 
 
@@ -104,11 +104,24 @@ def test_functions_may_be_declared_and_chosen_in_the_nested_form() -> None:
     assert decoded.ignored == []
 
 
-def test_allowed_tools_need_no_mode() -> None:
-    choice = {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}]}
-    assert decode_fields(tool_choice=choice).tool_choice == AllowedTools(
-        tools=[{"type": "function", "name": "f"}], mode="auto"
-    )
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "function", "name": "f"},
+        {"name": "f", "server_label": None},
+        {"type": "function", "function": {"name": "f"}},
+    ],
+)
+def test_allowed_tools_need_no_mode_and_may_have_the_nested_form(tool: Json) -> None:
+    decoded = decode({"tool_choice": {"type": "allowed_tools", "tools": [tool]}})
+    assert decoded.request.tool_choice == AllowedTools(tools=[FunctionChoice(name="f")], mode="auto")
+    assert decoded.ignored == []
+
+
+def test_an_allowed_tool_of_an_unknown_type_is_refused() -> None:
+    with pytest.raises(InvalidValue) as refused:
+        decode({"tool_choice": {"type": "allowed_tools", "tools": [{"type": "functoin", "name": "f"}]}})
+    assert refused.value.param == "tool_choice.tools[0].type"
 
 
 @pytest.mark.shows("A3.17")

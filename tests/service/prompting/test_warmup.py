@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from antiphon.errors import MissingParameter
 from antiphon.limits import Limits
@@ -36,7 +37,7 @@ async def test_a_warmup_has_no_output_and_its_successor_hits_the_cache(fields: d
     async with start_nodes() as [node]:
         cold, event_types = await create_stream(node, input=LONG, **fields)
         assert event_types == ["response.created", "response.in_progress", "response.completed"]
-        assert (cold.output, cold.status) == ([], "completed")
+        assert (cold.output, cold.status, cold.ignored_fields) == ([], "completed", UNSET)
         warm, _ = await create_stream(node, input="And now?", previous_response_id=cold.id)
     assert cold.usage is not None
     assert cold.usage.input_tokens > 100

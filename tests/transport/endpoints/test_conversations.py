@@ -172,7 +172,8 @@ async def test_an_item_is_deleted_from_one_conversation_only(server: ApiServer) 
     answer = await server.delete(f"conversations/{one['id']}/items/{first['id']}")
     assert answer.json() == one
     assert [read_text(item) for item in (await list_items(server, one["id"]))["data"]] == ["b"]
-    assert (await server.get(f"conversations/{one['id']}/items/{first['id']}")).status == 404
+    gone = await server.get(f"conversations/{one['id']}/items/{first['id']}")
+    assert (gone.status, gone.error["param"]) == (404, "item_id")
     assert (await server.delete(f"conversations/{one['id']}/items/{first['id']}")).status == 404
     assert (await list_items(server, other["id"]))["data"] == [first]
 
@@ -226,6 +227,7 @@ async def test_every_operation_on_an_unknown_conversation_is_not_found(server: A
     answers += [await server.post(path, {"metadata": {}}), await server.post(f"{path}/items", {"items": [HELLO]})]
     for answer in answers:
         assert (answer.status, answer.error["type"]) == (404, "not_found_error")
+        assert answer.error["param"] == "conversation_id"
         assert len(answer.body) < 500
 
 

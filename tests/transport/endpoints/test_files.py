@@ -105,6 +105,15 @@ async def test_a_file_whose_content_is_missing_is_a_503(tmp_path: Path) -> None:
         assert "content of the file cannot be read" in answer.error["message"]
 
 
+async def test_fields_of_a_form_without_effect_are_told(server: ApiServer) -> None:
+    fields = {
+        "purpose": "user_data", "expires_after[anchor]": "created_at", "expires_after[seconds]": "3600",
+        "expires_after[days]": "1", "other": "x",
+    }  # fmt: skip
+    answer = await send_form(server, "files", build_form(fields, b"hello"))
+    assert (answer.status, answer.header(b"x-antiphon-ignored")) == (200, b"other, expires_after.days")
+
+
 async def test_a_file_expires_when_the_client_says_and_batches_after_30_days(server: ApiServer) -> None:
     fields = {"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"}
     file = await upload(server, fields=fields)

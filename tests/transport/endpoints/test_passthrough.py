@@ -106,8 +106,8 @@ async def test_a_reply_that_is_not_json_is_an_engine_error() -> None:
 
 async def test_an_engine_rejection_is_returned() -> None:
     async with run_api() as fake:
-        answer = await fake.post("rerank", {"model": "fake", "query": 1})
-    assert answer.status == 400
+        answer = await fake.post("rerank", {"model": "fake", "query": "x", "documents": ["a", 1]})
+    assert (answer.status, answer.error["param"]) == (400, "documents[1]")
 
 
 @pytest.mark.shows("G2.1")

@@ -152,7 +152,7 @@ async def test_every_operation_on_an_unknown_id_is_not_found(server: ApiServer, 
     answers = [await server.get(path), await server.get(f"{path}?stream=true"), await server.get(f"{path}/input_items")]
     answers += [await server.delete(path), await server.post(f"{path}/cancel")]
     for answer in answers:
-        assert (answer.status, answer.error["type"]) == (404, "not_found_error")
+        assert (answer.status, answer.error["type"], answer.error["param"]) == (404, "not_found_error", "response_id")
         assert len(answer.body) < 500
 
 
@@ -278,6 +278,7 @@ async def test_a_foreground_response_cannot_be_cancelled(server: ApiServer) -> N
     reply = await server.create()
     answer = await server.post(f"responses/{reply['id']}/cancel")
     assert (answer.status, answer.error["code"]) == (400, "cancellation_not_supported")
+    assert answer.error["param"] == "response_id"
 
 
 @pytest.mark.shows("A1.1", "A1.2")

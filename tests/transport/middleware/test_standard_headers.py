@@ -114,10 +114,12 @@ async def test_user_identifiers_are_logged_and_truncated(caplog: pytest.LogCaptu
             assert answer.status == 200
         await server.post("responses", RESPONSE_BODY)
         await server.post("completions", {"model": "fake", "prompt": "hi", "user": "bo"}, (b"x-request-id", b"c"))
+        await server.post("embeddings", {"model": "fake", "input": "hi", "user": "cy"}, (b"x-request-id", b"e"))
         assert list_logged_users(caplog) == [
             {"request_id": "responses", "user": "ann", "safety_identifier": "s" * 128},
             {"request_id": "chat.completions", "user": "ann", "safety_identifier": "s" * 128},
             {"request_id": "c", "user": "bo"},
+            {"request_id": "e", "user": "cy"},
         ]
         metrics = await call(server.app, "GET", "/metrics")
         assert b"ann" not in metrics.body

@@ -118,21 +118,20 @@ def _to_tool_choice(request: wire.CreateChat) -> ToolChoice:
     match choice:
         case str():
             return choice
-        case wire.Named(name=name) | wire.ChooseFunction(function=wire.Named(name=name)):
+        case wire.Named(name=name):
             return FunctionChoice(name=name)
-        case wire.ChooseCustom(custom=wire.Named(name=name)):
-            return CustomChoice(name=name)
+        case wire.ChooseFunction() | wire.ChooseCustom():
+            return _to_named_choice(choice)
         case wire.ChooseAllowed(allowed_tools=allowed):
-            return AllowedTools(mode=allowed.mode, tools=[_flatten_tool(each) for each in allowed.tools])
+            return AllowedTools(mode=allowed.mode, tools=[*map(_to_named_choice, allowed.tools)])
         case _:
             assert_never(choice)
 
 
-def _flatten_tool(entry: Json) -> Json:
-    """Convert `{type, function: {name}}` to `{type, name}`."""
-    kind = entry.get("type", "function")
-    inner = entry.get(kind) if isinstance(kind, str) else None
-    return {"type": kind, "name": inner.get("name") if isinstance(inner, dict) else entry.get("name")}
+def _to_named_choice(choice: wire.ChooseFunction | wire.ChooseCustom) -> FunctionChoice | CustomChoice:
+    if isinstance(choice, wire.ChooseFunction):
+        return FunctionChoice(name=choice.function.name)
+    return CustomChoice(name=choice.custom.name)
 
 
 def _param_names(

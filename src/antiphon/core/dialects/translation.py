@@ -77,6 +77,10 @@ class ParamNames:
             translated.message = re.sub(pattern, replacement, translated.message)
         return translated
 
+    def translate_ignored(self, ignored: Sequence[str], sent: Sequence[str]) -> list[str]:
+        """Return the names of fields without effect. Those of `sent` are already the client's."""
+        return [name if name in sent else self.translate_param(name) for name in ignored]
+
     def translate_param(self, name: str) -> str:
         if found := _ITEM.fullmatch(name):
             return self._item_param(int(found[1]), found[2], found[3])

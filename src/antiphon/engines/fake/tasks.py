@@ -22,7 +22,7 @@ from hashlib import blake2b
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Meta, MsgspecError, Struct
+from msgspec import Meta, Struct, ValidationError
 
 from antiphon.core.prompt import ChatPrompt, Prompt, Segment, TextPrompt, TokenPrompt
 from antiphon.engines import base
@@ -32,6 +32,7 @@ from antiphon.engines.fake.tokens import Level, decode, encode
 from antiphon.errors import ContextTooLong, InvalidValue, UnsupportedParameter
 from antiphon.protocol.bodies.moderations import CATEGORIES, CreateModeration, ModerationText, list_inputs
 from antiphon.protocol.bodies.speech import CreateSpeech
+from antiphon.protocol.decoding.error_messages import explain
 
 DIMENSIONS = 64
 
@@ -63,7 +64,7 @@ def _direction(token: str) -> tuple[int, ...]:
     return tuple(1 if byte >> bit & 1 else -1 for byte in digest for bit in range(8))
 
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
 Texts = str | list[str]
 
 
@@ -160,10 +161,11 @@ class FakeTasks(base.Engine):
 
 
 def _decode_body(kind: type[T], body: bytes) -> T:
+    raw = msgspec.json.decode(body)
     try:
-        return msgspec.json.decode(body, type=kind)
-    except MsgspecError as error:
-        raise InvalidValue(f"The fake engine cannot decode the request body: {error}.") from None
+        return msgspec.convert(raw, kind)
+    except ValidationError as error:
+        raise explain(error, raw, kind) from None
 
 
 def _wav_header(size: int) -> bytes:

@@ -7,7 +7,7 @@ from antiphon.errors import InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.bodies.forms import convert_fields
 from antiphon.protocol.decoding.codec import RequestDecoder
-from antiphon.protocol.types.files import CompleteUpload, CreateUpload, FileFields
+from antiphon.protocol.types.files import CompleteUpload, CreateUpload, ExpiresAfter, FileFields
 
 _upload_decoder = RequestDecoder(CreateUpload)
 decode_completion = RequestDecoder(CompleteUpload).decode_body
@@ -25,7 +25,9 @@ def decode_file_fields(fields: Mapping[str, str]) -> tuple[FileFields, list[str]
             values.setdefault(base, {})[key] = value
         else:
             values[name] = value
-    return convert_fields(values, FileFields)
+    request, ignored = convert_fields(values, FileFields)
+    unknown = values.get("expires_after", {}).keys() - {*ExpiresAfter.__struct_fields__}
+    return request, [*ignored, *[f"expires_after.{name}" for name in sorted(unknown)]]
 
 
 def decode_upload(body: bytes, limits: Limits) -> tuple[CreateUpload, list[str]]:
@@ -33,7 +35,7 @@ def decode_upload(body: bytes, limits: Limits) -> tuple[CreateUpload, list[str]]
     check_filename(request.filename, limits, "filename")
     if request.bytes > limits.stored_file_bytes:
         raise InvalidValue(f"A file has at most {limits.stored_file_bytes:,} bytes.", param="bytes")
-    return request, ignored
+    return request, [*ignored, "mime_type"]  # the name of a file tells its type
 
 
 def check_filename(filename: str, limits: Limits, param: str) -> None:

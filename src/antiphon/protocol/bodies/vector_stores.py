@@ -40,6 +40,8 @@ def decode_vector_store(body: bytes, limits: Limits) -> tuple[wire.CreateVectorS
     _check_text(request.description, "description", limits)
     _check_chunking(request.chunking_strategy, "chunking_strategy")
     check_metadata(request.metadata, limits)
+    if request.chunking_strategy is not None and not request.file_ids:
+        ignored.append("chunking_strategy")
     return request, ignored
 
 

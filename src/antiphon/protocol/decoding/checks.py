@@ -14,6 +14,7 @@ from antiphon.errors import (
     InvalidConversationId,
     InvalidValue,
     MissingParameter,
+    MutuallyExclusive,
     UnsupportedParameter,
     invalid_value,
     mutually_exclusive,
@@ -229,8 +230,15 @@ def _check_part(part: MessagePart, param: str) -> None:
         raise MissingParameter(f"A part of type {kind} needs an image_url or a file_id.", param=f"{param}.image_url")
     if isinstance(part, (InputImage, Screenshot)) and UNSET not in (part.image_url, part.file_id):
         raise mutually_exclusive(f"{param}.file_id", f"{param}.image_url")
-    if type(part) is InputFile and part.file_data is UNSET and part.file_id is UNSET and part.file_url is UNSET:
-        raise MissingParameter("A file needs data, an id or a URL.", param=f"{param}.file_data")
+    if type(part) is InputFile:
+        sources = [name for name in ("file_data", "file_id", "file_url") if getattr(part, name) is not UNSET]
+        if not sources:
+            raise MissingParameter("A file needs data, an id or a URL.", param=f"{param}.file_data")
+        if len(sources) > 1:
+            name = f"{param}.{sources[1]}"
+            raise MutuallyExclusive(
+                f"'{name}' cannot be combined with '{sources[0]}': a file has one source.", param=name
+            )
 
 
 def _check_item(item: InputItem, param: str, limits: Limits) -> None:

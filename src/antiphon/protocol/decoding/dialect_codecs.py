@@ -26,6 +26,16 @@ def _normalise_chat(body: Json) -> None:
                 drop_nulls(definition)
     for function in filter_objects(body.get("functions")):
         drop_nulls(function)
+    _normalise_allowed_tools(body.get("tool_choice"))
+
+
+def _normalise_allowed_tools(choice: Any) -> None:
+    """Nest names that are sent in the form of the Responses API, `{type, name}`."""
+    for allowed in filter_objects([choice.get("allowed_tools") if type(choice) is dict else None]):
+        for tool in filter_objects(allowed.get("tools")):
+            kind = tool.setdefault("type", "function")
+            if type(kind) is str and kind not in tool and "name" in tool:
+                tool[kind] = {"name": tool.pop("name")}
 
 
 def normalise_messages(messages: Any) -> None:

@@ -133,9 +133,14 @@ def _unnest(value: Json, name: str) -> None:
 def _normalise_tool_choice(body: Json) -> None:
     choice = body["tool_choice"]
     if type(choice) is dict:
-        drop_nulls(choice)
-        for name in ("function", "custom", "allowed_tools"):
-            _unnest(choice, name)
+        _unnest(choice, "allowed_tools")
+        allowed = filter_objects(choice.get("tools"))
+        for named in (choice, *allowed):
+            drop_nulls(named)
+            for name in ("function", "custom"):
+                _unnest(named, name)
+        for tool in allowed:
+            tool.setdefault("type", "function")
 
 
 def _normalise_conversation(body: Json) -> None:

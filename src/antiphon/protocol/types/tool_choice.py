@@ -2,7 +2,7 @@
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET, UnsetType, defstruct
 
@@ -22,13 +22,21 @@ class McpChoice(Tagged, tag="mcp", kw_only=True):
     name: str | UnsetType = UNSET
 
 
-class AllowedTools(Tagged, tag="allowed_tools", kw_only=True):
-    mode: Literal["auto", "required"] = "auto"
-    tools: list[dict[str, Any]]
-
-
 class HostedChoice(Tagged, kw_only=True):
     """Selects a built-in tool by its type alone."""
+
+
+# These may be allowed, but not required.
+class NamespaceChoice(Tagged, tag="namespace", kw_only=True):
+    """All tools of a namespace."""
+
+    name: str
+
+
+class LocalShellChoice(HostedChoice, tag="local_shell", kw_only=True): ...
+
+
+class ToolSearchChoice(HostedChoice, tag="tool_search", kw_only=True): ...
 
 
 # Class names by tag; schemas of /openapi.json are named after the classes.
@@ -49,13 +57,22 @@ _HOSTED_CHOICES = {
 }
 
 ToolChoiceMode = Literal["none", "auto", "required"]
-ToolChoice = ToolChoiceMode | FunctionChoice | CustomChoice | McpChoice | AllowedTools | HostedChoice
+_OneTool = FunctionChoice | CustomChoice | McpChoice | HostedChoice
 if not TYPE_CHECKING:  # msgspec needs a class for each tag
-    ToolChoice = reduce(
+    _OneTool = reduce(
         or_,
         [
             defstruct(name, [], bases=(HostedChoice,), tag=tag, kw_only=True, module=__name__)
             for tag, name in _HOSTED_CHOICES.items()
         ],
-        ToolChoiceMode | FunctionChoice | CustomChoice | McpChoice | AllowedTools,
+        FunctionChoice | CustomChoice | McpChoice,
     )
+AllowedTool = _OneTool | NamespaceChoice | LocalShellChoice | ToolSearchChoice
+
+
+class AllowedTools(Tagged, tag="allowed_tools", kw_only=True):
+    mode: Literal["auto", "required"] = "auto"
+    tools: list[AllowedTool]
+
+
+ToolChoice = ToolChoiceMode | _OneTool | AllowedTools

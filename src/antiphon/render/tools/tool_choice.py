@@ -102,7 +102,9 @@ def _no_tool_error(offered: OfferedTools) -> AntiphonError:
 
 def _select_allowed(choice: AllowedTools, offered: OfferedTools) -> Iterator[str]:
     for index, entry in enumerate(choice.tools):
-        kind, name, label = str(entry.get("type", "function")), entry.get("name"), entry.get("server_label")
+        kind = str(entry.__struct_config__.tag)
+        name = getattr(entry, "name", UNSET) or None
+        label = getattr(entry, "server_label", None)
         found = _find_tools(offered.offers, kind, name, label)
         is_named = kind in ("namespace", "function", "custom")
         if is_named and _find_tools(offered.deferred, kind, name) and not (found and kind == "namespace"):

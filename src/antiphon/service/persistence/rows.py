@@ -69,7 +69,7 @@ async def load_row(store: Store, tenant: str, response_id: str, with_request: bo
 
 
 def unknown_response_error(response_id: str) -> NotFound:
-    return NotFound(f"There is no response {quote_id(response_id)}.")
+    return NotFound(f"There is no response {quote_id(response_id)}.", param="response_id")
 
 
 def encode_request(decoded: DecodedRequest) -> bytes:

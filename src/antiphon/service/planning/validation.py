@@ -41,6 +41,7 @@ _UNSUPPORTED = {"multi_agent": "Multi-agent responses are not supported."}
 _NO_STORE = "This server stores nothing (--disable-store)"
 _TRIGGER_ONLY = frozenset({CompactionTrigger})  # input that contains no message
 _IGNORED_FIELDS = frozenset({"prompt_cache_retention", "prompt_cache_options", "image", "access_programs"})
+_NO_CHANGE = ("auto", "default", {"prewarm": True}, {"prewarm": False})  # a warm-up is honoured (`is_warmup`)
 
 
 def reject_unsupported_fields(request: CreateResponse, sent: frozenset[str]) -> None:
@@ -126,7 +127,7 @@ def list_ignored_fields(
     """Return the names of accepted fields that have no effect."""
     names = []
     if not sent.isdisjoint(_IGNORED_FIELDS):
-        names = sorted(name for name in _IGNORED_FIELDS & sent if getattr(request, name) not in ("auto", "default"))
+        names = sorted(name for name in _IGNORED_FIELDS & sent if getattr(request, name) not in _NO_CHANGE)
     if request.reasoning.mode not in (UNSET, "standard"):
         names.append("reasoning.mode")
     if request.stream_options is not None and not (request.stream or request.background):

@@ -58,7 +58,9 @@ class Cancellation:
     async def _load_row(self, tenant: str, response_id: str) -> StoredResponse:
         row = await load_row(self._writer.store, tenant, response_id, with_request=False)
         if not row.background:
-            raise NotCancellable("Only a response that was created with `background: true` can be cancelled.")
+            raise NotCancellable(
+                "Only a response that was created with `background: true` can be cancelled.", param="response_id"
+            )
         return row
 
     async def _take_over_and_end(self, tenant: str, response_id: str) -> bytes | None:

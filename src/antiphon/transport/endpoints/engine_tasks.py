@@ -30,7 +30,7 @@ from antiphon.protocol.bodies.speech import EVENT_STREAM, MEDIA_TYPES, CreateSpe
 from antiphon.service.engine_tasks import EngineTasks
 from antiphon.service.tokens import Tokenization
 from antiphon.transport.http.channel import Header
-from antiphon.transport.http.request import Request, decode_body, read_json, run_for_client
+from antiphon.transport.http.request import Request, decode_body, log_user, read_json, run_for_client
 from antiphon.transport.middleware.routing import Endpoint, Route
 
 _INLINE_ENCODE_NUMBERS = 50_000  # larger results are encoded in a thread; a number takes some 60 ns
@@ -69,6 +69,7 @@ class EngineTasksEndpoint(Struct, frozen=True):
         """Create embeddings. Returns a vector for each input: a text, or an array of token ids."""
         parsed, request.ignored = await read_json(request, decode_embedding, self.limits)
         result = await run_for_client(request, self.service.embed(request.tenant, parsed))
+        log_user(request.id, parsed)
         numbers = sum([len(vector) for vector in result.vectors])
         arguments = (parsed, new_dashed_id("embd"), int(time()), parsed.model, result.vectors, result.tokens)
         encoded = (

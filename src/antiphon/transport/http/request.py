@@ -23,6 +23,7 @@ from antiphon.errors import BadRequest, BodyTooLarge, UnsupportedMediaType
 from antiphon.ids import new_id
 from antiphon.limits import Limits
 from antiphon.observe.logs import LOG_CONTEXT, LogContext
+from antiphon.protocol.bodies.embeddings import CreateEmbedding
 from antiphon.protocol.bodies.images import ImageFields
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.service.access.api_keys import Principal
@@ -34,11 +35,10 @@ log = logging.getLogger(__name__)
 _MAX_USER_CHARS = 128  # characters; OpenAI allows at most 64
 
 
-def log_user(request_id: str, body: CreateResponse | ImageFields) -> None:
+def log_user(request_id: str, body: CreateResponse | ImageFields | CreateEmbedding) -> None:
     """Log the end user that `body` names, if any, and add it to the log context."""
-    if body.safety_identifier or body.user:
-        identifiers = {"safety_identifier": body.safety_identifier, "user": body.user}
-        users = {name: _to_printable(value) for name, value in identifiers.items() if value}
+    identifiers = {"safety_identifier": getattr(body, "safety_identifier", None), "user": body.user}
+    if users := {name: _to_printable(value) for name, value in identifiers.items() if value}:
         log.info("A request was accepted.", extra={"request_id": request_id, **users})
         if (log_context := LOG_CONTEXT.get()) is not None:
             log_context.user_fields = users

@@ -117,17 +117,17 @@ class Named(Struct, kw_only=True):
     name: str
 
 
-class AllowedNames(Struct, kw_only=True):
-    mode: Literal["auto", "required"] = "auto"
-    tools: list[Json]
-
-
 class ChooseFunction(Tagged, tag="function", kw_only=True):
     function: Named
 
 
 class ChooseCustom(Tagged, tag="custom", kw_only=True):
     custom: Named
+
+
+class AllowedNames(Struct, kw_only=True):
+    mode: Literal["auto", "required"] = "auto"
+    tools: list[ChooseFunction | ChooseCustom]
 
 
 class ChooseAllowed(Tagged, tag="allowed_tools", kw_only=True):
