@@ -86,9 +86,10 @@ class Conversations(Struct, frozen=True, eq=False):
     async def add_items(
         self, key: ConversationKey, items: list[InputItem], include: Collection[Includable] = ()
     ) -> bytes:
-        """Append items and return the list of them."""
+        """Append items, which are taken out of their list, and return the page of them."""
         await self.get(key)  # an unknown conversation is reported before unknown references
         rows = await self._make_rows(key.tenant, items)
+        items.clear()  # they may be large, and the page is made from their rows
         if not await self._store.add_items(key.tenant, key.id, rows, self._limits.items):
             raise _unknown_error(key.id)
         return await self._render_list(key, rows, include, False)

@@ -115,7 +115,7 @@ def test_memory_for_a_large_conversation_item_is_bounded(
     assert (
         storing_server.send("POST", f"/v1/conversations/{conversation}/items", build_items("x" * (16 * MIB)))[0] == 200
     )
-    assert memory.measure_peak_growth() < 4 * 16 * MIB
+    assert memory.measure_peak_growth() < 3 * 16 * MIB
 
 
 def test_memory_for_a_large_conversation_turn_is_bounded(storing_server: ServerProcess) -> None:

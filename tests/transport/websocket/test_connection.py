@@ -73,7 +73,7 @@ async def test_an_ended_response_is_freed_without_the_garbage_collector(fields: 
             before = {id(one) for one in gc.get_objects() if isinstance(one, Run)}
             await client.create(**fields)
             async with asyncio.timeout(DEADLINE):
-                while any(isinstance(one, Run) and id(one) not in before for one in gc.get_objects()):
+                while any(isinstance(one, Run) and id(one) not in before for one in gc.get_objects()):  # noqa: ASYNC110
                     await asyncio.sleep(0)  # the task that ends may still reference the run
         finally:
             gc.enable()

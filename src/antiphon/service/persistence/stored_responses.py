@@ -74,7 +74,9 @@ class IncludeView:
         """Return a page of stored items, given by their ids and JSON."""
 
         def render() -> bytes:
-            return encode_list([(item_id, self.render_item(tenant, item, include)) for item_id, item in items], has_more)
+            return encode_list(
+                [(item_id, self.render_item(tenant, item, include)) for item_id, item in items], has_more
+            )
 
         size = sum([len(memoryview(item)) for _, item in items])
         return await join_images(self.images, tenant, await run_sized(size, render))
