@@ -271,6 +271,8 @@ async def test_max_tool_calls_counts_images(server: ApiServer) -> None:
     server.engine.says(*make_call(0, prompt=OTTER), *make_call(1, prompt="a fish"))
     response = await create(server, max_tool_calls=1)
     assert [item["status"] for item in response["output"]] == ["completed", "failed", "completed"]
+    error = response["output"][1]["error"]
+    assert (error["code"], error["type"]) == ("max_tool_calls_reached", "invalid_request_error")
 
 
 async def test_images_of_one_turn_are_made_one_after_the_other(server: ApiServer) -> None:

@@ -145,8 +145,8 @@ class ResponseImages(ResponseTool):
     def _add_images(self, items: Sequence[it.InputItem]) -> None:
         self._context = [*self._context, *_list_images(items)][-MAX_SOURCES:]
 
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        return _make_failed(EngineFailed(reason))
+    def make_failed_result(self, call: ModelToolCall, failure: AntiphonError) -> ToolResult:
+        return _make_failed(failure)
 
     async def recover(self, output: Sequence[it.OutputItem]) -> str:
         self._add_images(output)
