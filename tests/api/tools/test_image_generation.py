@@ -354,6 +354,17 @@ async def test_the_prompt_that_a_service_reports_is_the_revised_one() -> None:
         assert (await create(api, {"prompt": OTTER}))["output"][0]["revised_prompt"] == "a sea otter"
 
 
+async def test_an_image_that_no_prompt_takes_is_a_failure_and_the_conversation_goes_on() -> None:
+    stub = StubService()
+    stub.body = json.dumps({"data": [{"b64_json": encode_image(png(1, 1))}]}).encode()
+    async with serve_tcp(stub.handle) as port, run_api(image_service=(f"http://127.0.0.1:{port}",)) as api:
+        made = await create(api, {"prompt": OTTER})
+        assert [item["status"] for item in made["output"]] == ["failed", "completed"]
+        assert "1×1 pixels" in made["output"][0]["error"]["message"]
+        api.engine.says(Text("Hello."))
+        assert (await api.create(previous_response_id=made["id"]))["status"] == "completed"
+
+
 async def test_a_mask_and_stored_files_are_part_of_an_edit(server: ApiServer) -> None:
     file_id = await ContainerApi(server).store_file(PHOTO, "photo.png")
     mask_id = await ContainerApi(server).store_file(MASK, "mask.png")
