@@ -51,6 +51,10 @@ class UnsupportedParameter(BadRequest, code="unsupported_parameter"):
     """A valid field that the engine in use or this version does not support."""
 
 
+class ToolCallLimitReached(BadRequest, code="max_tool_calls_reached"):
+    """A call was not run, because the response has made as many as its request allows."""
+
+
 class ContextTooLong(BadRequest, code="context_length_exceeded"):
     """The prompt is longer than the context of the model."""
 

@@ -8,6 +8,7 @@ from antiphon.agent.tool_loop import ClientCall, ClientOutput, PreludeStep, Tool
 from antiphon.agent.tool_resolver import ToolCallResolver
 from antiphon.core.deltas import ServerItem, ServerItemDone, ServerItemStarted, ToolOutputContent
 from antiphon.engines.fake import FakeEngine
+from antiphon.errors import AntiphonError
 from antiphon.parsers.chat import ChatParser
 from antiphon.protocol.types.items import (
     InputItem,
@@ -57,10 +58,10 @@ class AddTool:
         self.calls.append(call)
         return await self._handler(call)
 
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        error = McpProtocolError(code=-32000, message=reason)
+    def make_failed_result(self, call: ModelToolCall, failure: AntiphonError) -> ToolResult:
+        error = McpProtocolError(code=-32000, message=failure.message)
         item = McpCall(server_label="srv", name=call.name, arguments=call.arguments, status="failed", error=error)
-        return ToolResult(item=item, model_output=reason)
+        return ToolResult(item=item, model_output=failure.message)
 
     async def prepare(self, param: str, history: Sequence[InputItem]) -> None: ...
 
@@ -83,8 +84,8 @@ class LookTool(AddTool):
         self.calls.append(call)
         return ToolResult(item=self._make_item("completed"), model_output="the page")
 
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        return ToolResult(item=self._make_item("failed"), model_output=reason)
+    def make_failed_result(self, call: ModelToolCall, failure: AntiphonError) -> ToolResult:
+        return ToolResult(item=self._make_item("failed"), model_output=failure.message)
 
     def _make_item(self, status: str) -> WebSearchCall:
         return WebSearchCall(status=status, action=SearchAction(query="q"))  # type: ignore[arg-type]  # a valid status

@@ -60,6 +60,7 @@ def test_an_unknown_kind_is_a_startup_error(flag: str) -> None:
         load_flags(flag)
 
 
+@pytest.mark.shows("E2.1", "H1.3")
 def test_a_file_has_a_table_for_each_service(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAW_KEY", SECRET)
     [draw, paint] = load_file(

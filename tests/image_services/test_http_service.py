@@ -223,6 +223,7 @@ async def test_previews_are_passed_on_while_they_arrive() -> None:
         stub.body = (
             make_event("image_generation.partial_image", partial_image_index=0)
             + make_event("image_generation.partial_image", partial_image_index=1)
+            + make_event("image_generation.partial_image", partial_image_index=1)  # repeated
             + make_event("image_generation.partial_image", partial_image_index=7)  # not requested
             + make_event("image_generation.completed", png(32, 16), usage={"input_tokens": 1, "output_tokens": 2})
         )

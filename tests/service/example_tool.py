@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from antiphon.core.deltas import ServerItem, ToolOutputContent
+from antiphon.errors import AntiphonError
 from antiphon.protocol.types.items import FileSearchCall, InputItem, OutputItem
 from antiphon.protocol.types.tools import FileSearchTool, FunctionTool
 from antiphon.protocol.types.tools import Tool as Declaration
@@ -60,8 +61,8 @@ class ExampleResponseTool:
             item=FileSearchCall(status="completed", queries=[call.arguments]), model_output=self._tool.output
         )
 
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        return ToolResult(item=FileSearchCall(status="failed", queries=[call.arguments]), model_output=reason)
+    def make_failed_result(self, call: ModelToolCall, failure: AntiphonError) -> ToolResult:
+        return ToolResult(item=FileSearchCall(status="failed", queries=[call.arguments]), model_output=failure.message)
 
     async def prepare(self, param: str, history: Sequence[InputItem]) -> None: ...
 

@@ -83,7 +83,7 @@ class Run:
         self._call = call
         self._emitter = emitter
         self._on_end = on_end
-        self._store_end = store_end
+        self.store_end = store_end
         self._strategy = strategy
         self._turn_counts: list[TokenCounts] = []
         self._summary_counts: list[TokenCounts] = []  # of calls that summarised reasoning
@@ -137,8 +137,8 @@ class Run:
             self._fail(error)
         events = self._finish(self.ending)
         try:
-            if self._store_end is not None:
-                store_error = await catch_errors(self._store_end(self), name)
+            if self.store_end is not None:
+                store_error = await catch_errors(self.store_end(self), name)
                 if store_error is not None and self.error is None:  # a failed run stays failed, stored or not
                     self._fail(store_error)
                     events = self._emitter.replace_end(store_error, int(time()))

@@ -30,7 +30,7 @@ from antiphon.core.deltas import Delta, ToolOutputContent
 from antiphon.core.emitter.emitter import Emitter
 from antiphon.core.emitter.response_views import list_unanswered
 from antiphon.core.prompt import TokenCounts
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, EngineFailed, Internal, ToolCallLimitReached
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.events import Event
 from antiphon.render.tools.client_tools import HOSTED_SHELL
@@ -306,8 +306,8 @@ class ToolLoop(Struct, eq=False):
             for kind, call in invocations[:allowed]:
                 group.create_task(self._run_one(kind, call))
             for kind, call in invocations[allowed:]:
-                failure = self._record_failure(kind, call, "not_run", TOO_MANY_CALLS)
-                group.create_task(self._finish_item(call.key, failure))
+                failure = ToolCallLimitReached(TOO_MANY_CALLS, param="max_tool_calls")
+                group.create_task(self._finish_item(call.key, self._record_failure(kind, call, "not_run", failure)))
 
     async def _run_one(self, kind: str, call: ModelToolCall) -> None:
         async with self._call_slots:
@@ -328,23 +328,29 @@ class ToolLoop(Struct, eq=False):
                     await self._policy.consume_approval(call)
                 result = await tool.run(call, self.feed)
         except TimeoutError:
-            reason = f"This took longer than the {tool.max_seconds:g} seconds that a tool may take."
-            return self._record_failure(kind, call, "late", reason, started)
+            late = EngineFailed(f"This took longer than the {tool.max_seconds:g} seconds that a tool may take.")
+            return self._record_failure(kind, call, "late", late, started)
         except AntiphonError as error:
-            return self._record_failure(kind, call, "failed", error.message, started)
+            return self._record_failure(kind, call, "failed", error, started)
         except Exception:
             log.exception("%s failed with an unexpected exception in the tool %s", call.id, kind)
-            return self._record_failure(kind, call, "failed", "The server made a mistake while it ran this.", started)
+            defect = Internal("The server made a mistake while it ran this.")
+            return self._record_failure(kind, call, "failed", defect, started)
         outcome: ToolOutcome = "failed" if getattr(result.item, "status", "") == "failed" else "completed"
         self.tool_outcomes.append((kind, outcome, monotonic() - started))
         return result
 
     def _record_failure(
-        self, kind: str, call: ModelToolCall, outcome: ToolOutcome, reason: str, started: float | None = None
+        self,
+        kind: str,
+        call: ModelToolCall,
+        outcome: ToolOutcome,
+        failure: AntiphonError,
+        started: float | None = None,
     ) -> ToolResult:
         """Return the result of a call that failed. `started` is None if the call was not attempted."""
         self.tool_outcomes.append((kind, outcome, 0.0 if started is None else monotonic() - started))
-        return self._policy.get_tool(kind).make_failed_result(call, reason)
+        return self._policy.get_tool(kind).make_failed_result(call, failure)
 
     async def _finish_item(self, key: int, result: ToolResult) -> None:
         if result.model_output:

@@ -182,7 +182,7 @@ class HttpImageService:
     async def _read_stream(
         self, connection: EngineConnection, request: ImageRequest
     ) -> AsyncGenerator[PartialImage | ImageResult, None]:
-        splitter, received, is_open = EventSplitter(_MAX_REPLY_BYTES), 0, True
+        splitter, received, next_preview, is_open = EventSplitter(_MAX_REPLY_BYTES), 0, 0, True
         images: list[GeneratedImage] = []
         last = _ImagesReply()
         while is_open:
@@ -196,9 +196,11 @@ class HttpImageService:
                 if reply.error is not None or reply.type == "error":
                     raise self._map_fault(reply.error)
                 kind = str(reply.type).rpartition(".")[2]
-                if kind == "partial_image" and reply.partial_image_index in range(request.partial_images):
+                if kind == "partial_image" and reply.partial_image_index in range(next_preview, request.partial_images):
+                    next_preview = reply.partial_image_index + 1  # a service might repeat it without end
                     yield await self._read_partial(reply, request)
                 elif kind == "completed":
+                    next_preview = 0  # of the next image
                     images.append(await self._load_image(_ReplyImage(reply.b64_json)))
                     last = reply
             is_open = is_open and not splitter.done

@@ -18,7 +18,7 @@ from antiphon.protocol.decoding.codec import encode
 from antiphon.protocol.decoding.stored_items import assign_ids, is_reference
 from antiphon.protocol.types.conversation import Conversation, CreateConversation
 from antiphon.protocol.types.items import CompactionTrigger, InputItem
-from antiphon.protocol.types.lists import ConversationList, ItemsQuery, ListQuery, encode_list
+from antiphon.protocol.types.lists import ConversationList, ItemsQuery, ListQuery
 from antiphon.protocol.types.request import Includable
 from antiphon.service.keyring import Keyring
 from antiphon.service.persistence.history_loader import HistoryLoader
@@ -86,9 +86,10 @@ class Conversations(Struct, frozen=True, eq=False):
     async def add_items(
         self, key: ConversationKey, items: list[InputItem], include: Collection[Includable] = ()
     ) -> bytes:
-        """Append items and return the list of them."""
+        """Append items, which are taken out of their list, and return the page of them."""
         await self.get(key)  # an unknown conversation is reported before unknown references
         rows = await self._make_rows(key.tenant, items)
+        items.clear()  # they may be large, and the page is made from their rows
         if not await self._store.add_items(key.tenant, key.id, rows, self._limits.items):
             raise _unknown_error(key.id)
         return await self._render_list(key, rows, include, False)
@@ -107,7 +108,7 @@ class Conversations(Struct, frozen=True, eq=False):
         if item is None:
             raise await self._missing_item_error(key, item_id)
         body = IncludeView(self._keyring).render_item(key.tenant, item, include)
-        return await join_images(self._images, key.tenant, body)
+        return await join_images(self._images, key.tenant, bytes(body))
 
     async def delete_item(self, key: ConversationKey, item_id: str) -> Conversation:
         if not (is_item_id(item_id) and await self._store.delete_item(key.tenant, key.id, item_id)):
@@ -117,9 +118,8 @@ class Conversations(Struct, frozen=True, eq=False):
     async def _render_list(
         self, key: ConversationKey, rows: Sequence[ItemRow], include: Collection[Includable], has_more: bool
     ) -> bytes:
-        view = IncludeView(self._keyring)
-        entries = [(row.id, view.render_item(key.tenant, row.item, include)) for row in rows]
-        return await join_images(self._images, key.tenant, encode_list(entries, has_more))
+        view = IncludeView(self._keyring, self._images)
+        return await view.render_page(key.tenant, [(row.id, row.item) for row in rows], has_more, include)
 
     async def _missing_item_error(self, key: ConversationKey, item_id: str) -> NotFound:
         await self.get(key)

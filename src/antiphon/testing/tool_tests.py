@@ -29,7 +29,7 @@ from antiphon.core.deltas import (
 )
 from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, is_server_item, make_call_item
 from antiphon.core.emitter.tool_items import added_events, client_call_events, end_events, has_succeeded
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.items import ShellCall, ShellCallOutput
 from antiphon.protocol.types.tools import FunctionTool
@@ -204,7 +204,7 @@ async def test_invalid_arguments_result_in_an_error_message_and_valid_items(open
                     setup.check_result(await tool.run(call, discard_delta))
                 except AntiphonError as error:
                     assert 0 < len(error.message) < 10_000  # noqa: PT017 - the call may also succeed
-                failed = tool.make_failed_result(call, "It was not run.")
+                failed = tool.make_failed_result(call, EngineFailed("It was not run."))
                 setup.check_result(failed)
                 assert not has_succeeded(failed.item)
                 assert len(msgspec.json.encode(failed.item)) < 100_000
@@ -216,7 +216,7 @@ async def test_the_result_of_a_call_that_was_not_run_contains_the_reason(open_se
     async with asyncio.timeout(120), open_setup() as setup:
         tool = setup.begin()
         for name, arguments in setup.calls:
-            tool_result = tool.make_failed_result(setup.make_call(name, arguments), "The canary died.")
+            tool_result = tool.make_failed_result(setup.make_call(name, arguments), EngineFailed("The canary died."))
             assert not has_succeeded(tool_result.item)
             assert isinstance(tool_result.model_output, str)
             assert "The canary died." in tool_result.model_output

@@ -19,6 +19,7 @@ from antiphon.core.file_search import SearchHit, SearchRequest
 from antiphon.core.image_generation import ImageRequest, ImageResult, PartialImage, SourceImage
 from antiphon.core.skills import OfferedSkill
 from antiphon.egress import EgressClient
+from antiphon.errors import AntiphonError
 from antiphon.protocol.types.items import InputItem, OutputItem
 from antiphon.protocol.types.parts import InputFile, InputImage
 from antiphon.protocol.types.tools import AutoContainer, FunctionTool
@@ -168,8 +169,8 @@ class ResponseTool(Protocol):
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         """Run the call. Raises an AntiphonError with a message for the model and the client."""
 
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        """Return the result of a call that was not run, or whose outcome is unknown."""
+    def make_failed_result(self, call: ModelToolCall, failure: AntiphonError) -> ToolResult:
+        """Return the result of a call that was not run, or whose outcome is unknown; `failure` says why."""
 
     async def prepare(self, param: str, history: Sequence[InputItem]) -> WaitStep | None:
         """Check what the declaration refers to before anything is written; `param` is its position in the request.

@@ -271,6 +271,8 @@ async def test_max_tool_calls_counts_images(server: ApiServer) -> None:
     server.engine.says(*make_call(0, prompt=OTTER), *make_call(1, prompt="a fish"))
     response = await create(server, max_tool_calls=1)
     assert [item["status"] for item in response["output"]] == ["completed", "failed", "completed"]
+    error = response["output"][1]["error"]
+    assert (error["code"], error["type"]) == ("max_tool_calls_reached", "invalid_request_error")
 
 
 async def test_images_of_one_turn_are_made_one_after_the_other(server: ApiServer) -> None:
@@ -350,6 +352,17 @@ async def test_the_prompt_that_a_service_reports_is_the_revised_one() -> None:
     stub.body = json.dumps({"data": [{"b64_json": encode_image(PHOTO), "revised_prompt": "a sea otter"}]}).encode()
     async with serve_tcp(stub.handle) as port, run_api(image_service=(f"http://127.0.0.1:{port}",)) as api:
         assert (await create(api, {"prompt": OTTER}))["output"][0]["revised_prompt"] == "a sea otter"
+
+
+async def test_an_image_that_no_prompt_takes_is_a_failure_and_the_conversation_goes_on() -> None:
+    stub = StubService()
+    stub.body = json.dumps({"data": [{"b64_json": encode_image(png(1, 1))}]}).encode()
+    async with serve_tcp(stub.handle) as port, run_api(image_service=(f"http://127.0.0.1:{port}",)) as api:
+        made = await create(api, {"prompt": OTTER})
+        assert [item["status"] for item in made["output"]] == ["failed", "completed"]
+        assert "1×1 pixels" in made["output"][0]["error"]["message"]
+        api.engine.says(Text("Hello."))
+        assert (await api.create(previous_response_id=made["id"]))["status"] == "completed"
 
 
 async def test_a_mask_and_stored_files_are_part_of_an_edit(server: ApiServer) -> None:

@@ -5,6 +5,7 @@ Covers `core/dialects/anthropic_items.py`, `core/dialects/translation.py` and `p
 """
 
 import json
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -351,6 +352,20 @@ def test_shared_errors_are_translated_to_anthropic_parameter_names(ours: str, th
 def test_error_messages_use_the_terms_of_anthropic(ours: str, theirs: str) -> None:
     translated = make_request().names.translate_error(InvalidValue(ours, param="input[0]"))
     assert translated.message.endswith(theirs)
+
+
+def test_large_images_are_held_once() -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": "A" * 1_000_000}
+    message = make_turn("user", *[{"type": "image", "source": source}] * 5)
+    body = json.dumps({"model": "m", "max_tokens": 9, "messages": [message]}).encode()
+    tracemalloc.start()
+    try:
+        request = read_message(body, Limits())
+        assert tracemalloc.get_traced_memory()[1] < 7_000_000  # all of them, and the one that is translated
+    finally:
+        tracemalloc.stop()
+    [item] = msgspec.to_builtins(request.decoded.request.input)
+    assert len(item["content"]) == 5
 
 
 def test_an_error_message_without_its_field_is_prefixed_with_it() -> None:

@@ -1,6 +1,7 @@
 """The history of a request: chains of responses, conversations and item references, loaded over an in-memory store."""
 
 import asyncio
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -357,6 +358,18 @@ async def test_a_recovered_run_finds_its_history_after_deletion(service: Service
 
 
 # ---- conversations
+
+
+async def test_a_conversation_of_large_items_is_loaded_without_extra_copies(service: ServiceStack) -> None:
+    conversation_id = await create_conversation(service, *["x" * 1_000_000] * 4)
+    tracemalloc.start()
+    try:
+        request = decode_request(input="hi", conversation=conversation_id).request
+        loaded = await service.history_loader.load_earlier(TENANT, request)
+        assert tracemalloc.get_traced_memory()[1] < 9_000_000  # as they are stored, and decoded
+    finally:
+        tracemalloc.stop()
+    assert len(loaded) == 4
 
 
 @pytest.mark.shows("B.22")

@@ -4,6 +4,8 @@ Covers `service/runs/detached_run.py` and `service/runs/takeover.py`.
 """
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -131,6 +133,23 @@ async def test_without_streaming_no_events_are_written_before_the_end() -> None:
         await follower.wait_for("response.queued")
         gate.open()
         assert isinstance((await follower.read_all())[-1], Completed)
+
+
+async def test_a_finished_background_run_is_freed_without_the_garbage_collector() -> None:
+    async with start_nodes() as (node,):
+        gc.disable()
+        try:
+            gate = node.engine.holds(after=0)
+            response_id = await node.create_background()
+            await gate.reached.wait()
+            (run,) = [weakref.ref(active) for active in node.detached_runs.by_id.values()]
+            gate.open()
+            await node.wait_ended(response_id)
+            async with asyncio.timeout(30):
+                while run() is not None:  # noqa: ASYNC110 - the task that ends may still reference the run
+                    await asyncio.sleep(0.001)
+        finally:
+            gc.enable()
 
 
 # ---- slots and the queue

@@ -10,7 +10,13 @@ from openai.types.responses.tool_param import CodeInterpreter as CodeInterpreter
 from openai.types.responses.tool_param import CodeInterpreterContainerCodeInterpreterToolAuto as AutoParam
 
 from antiphon.core.deltas import CallStarted, Delta, Progress, Text
-from antiphon.errors import ContainerExpired, DeclaredContainerExpired, DeclaredContainerUnknown, InvalidValue
+from antiphon.errors import (
+    ContainerExpired,
+    DeclaredContainerExpired,
+    DeclaredContainerUnknown,
+    EngineFailed,
+    InvalidValue,
+)
 from antiphon.protocol.types.items import CodeInterpreterCall, CodeLogs, InputItem, Message
 from antiphon.protocol.types.parts import InputFile, InputImage, InputText, MessagePart
 from antiphon.protocol.types.tools import AutoContainer, CodeInterpreterTool, NetworkDisabled
@@ -268,7 +274,7 @@ async def test_code_that_is_blank_or_too_long_is_not_run(containers: LocalContai
 
 async def test_the_failure_of_a_call_has_its_code_and_the_reason(containers: LocalContainers) -> None:
     tool = begin(containers, OUTPUTS)
-    failed = tool.make_failed_result(make_call("1 + 1"), "It was late.")
+    failed = tool.make_failed_result(make_call("1 + 1"), EngineFailed("It was late."))
     assert failed.item == CodeInterpreterCall(status="failed", container_id="", code="1 + 1", outputs=[])
     assert failed.model_output == "Error: It was late."
 

@@ -10,7 +10,7 @@ from openai.types.responses.file_search_tool_param import RankingOptionsHybridSe
 
 from antiphon.core.deltas import Delta, Progress
 from antiphon.core.file_search import SearchRequest
-from antiphon.errors import BadRequest, InvalidValue, VectorStoreExpired, VectorStoreTimeout
+from antiphon.errors import BadRequest, EngineFailed, InvalidValue, VectorStoreExpired, VectorStoreTimeout
 from antiphon.protocol.types.filters import EqualFilter
 from antiphon.protocol.types.items import FileSearchCall, FileSearchResult
 from antiphon.protocol.types.tools import FileSearchTool, HybridWeights, RankingOptions
@@ -139,7 +139,7 @@ async def test_an_error_of_the_search_is_raised() -> None:
     tool = begin(library)
     with pytest.raises(BadRequest, match="The index is broken"):
         await run(tool, "otters")
-    failed = tool.make_failed_result(make_call("otters"), "The index is broken.")
+    failed = tool.make_failed_result(make_call("otters"), EngineFailed("The index is broken."))
     assert failed.item == FileSearchCall(status="failed", queries=["otters"])
     assert failed.model_output == "Error: The index is broken."
 

@@ -9,7 +9,7 @@ from mcp.types import CallToolResult, TextContent
 from msgspec import UNSET
 
 from antiphon.core.deltas import Citation, Delta, Progress, Text
-from antiphon.errors import McpFailed, UnsupportedParameter
+from antiphon.errors import EngineFailed, McpFailed, UnsupportedParameter
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import UrlCitation
 from antiphon.protocol.types.tools import Location, WebFilters, WebSearchTool
@@ -90,7 +90,7 @@ async def test_an_error_of_the_server_fails_the_call_with_its_message(opened: An
     server.server.add_tool(search)
     with pytest.raises(McpFailed, match="The index of otters is gone"):
         await run(tool, "web_search", query="otters")
-    failed = tool.make_failed_result(make_call("web_search", query="otters"), "It is gone.")
+    failed = tool.make_failed_result(make_call("web_search", query="otters"), EngineFailed("It is gone."))
     assert isinstance(failed.item, it.WebSearchCall)
     assert (failed.item.status, failed.model_output) == ("failed", "Error: It is gone.")
 

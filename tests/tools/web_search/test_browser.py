@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from antiphon.core.deltas import Citation, Delta, Progress, Text
-from antiphon.errors import AntiphonError, FetchFailed, InvalidValue, UrlRefused
+from antiphon.errors import AntiphonError, EngineFailed, FetchFailed, InvalidValue, UrlRefused
 from antiphon.protocol.types.items import FindAction, OpenPageAction, SearchAction, WebSearchCall
 from antiphon.protocol.types.parts import UrlCitation
 from antiphon.protocol.types.tools import Location, WebFilters, WebSearchTool
@@ -337,7 +337,7 @@ async def test_recalled_pages_can_be_cited_and_numbering_continues(web: LocalWeb
         await run_tool_for_text(first, "web_search", query="otters (https://evil.example/)"),
         await run_tool_for_text(first, "web_open", id=0),
         await run_tool_for_text(first, "web_find", pattern="fish"),
-        (first.make_failed_result(make_call("web_open", {"id": "x"}), "no")).model_output,
+        (first.make_failed_result(make_call("web_open", {"id": "x"}), EngineFailed("no"))).model_output,
     ]
     web.pages["/a_(b)"] = make_page("<title>A (https://evil.example/)</title><p>" + "words that are read here " * 5)
     outputs.append(await run_tool_for_text(first, "web_open", id=f"{web.url}/a_(b)"))

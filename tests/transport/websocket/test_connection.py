@@ -3,12 +3,14 @@ usable.
 """
 
 import asyncio
+import gc
 import json
 import weakref
 from typing import Any
 
 import pytest
 
+from antiphon.agent.run import Run
 from antiphon.core.deltas import Text
 from antiphon.engines.fake.playback import Gate
 from antiphon.transport.middleware.app import App
@@ -61,6 +63,20 @@ async def test_an_idle_connection_holds_no_reference_to_received_messages() -> N
         del text
         check_error(await client.receive_event(), 400, "invalid_json")
         assert reference() is None
+
+
+@pytest.mark.parametrize("fields", [{}, {"store": False}])
+async def test_an_ended_response_is_freed_without_the_garbage_collector(fields: dict[str, Any]) -> None:
+    async with run_api() as server, open_websocket(server.app) as client:
+        gc.disable()
+        try:
+            before = {id(one) for one in gc.get_objects() if isinstance(one, Run)}
+            await client.create(**fields)
+            async with asyncio.timeout(DEADLINE):
+                while any(isinstance(one, Run) and id(one) not in before for one in gc.get_objects()):  # noqa: ASYNC110
+                    await asyncio.sleep(0)  # the task that ends may still reference the run
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("text", INVALID_MESSAGES, ids=lambda text: repr(text[:30]))

@@ -140,12 +140,12 @@ def to_parts(block: wire.ResultBlock, path: str) -> list[pt.ToolOutputPart]:
 
 def _to_image(block: wire.ImageBlock, path: str) -> pt.InputImage:
     match block.source:
-        case wire.Base64Source(media_type=kind, data=data):
+        case wire.Base64Source(media_type=kind) as source:
             if kind not in IMAGE_TYPES:
                 raise invalid_value(
                     f"{path}.source.media_type", f"{kind[:64]!r} is not one of {', '.join(IMAGE_TYPES)}"
                 )
-            return pt.InputImage(image_url=f"data:{kind};base64,{data}")
+            return pt.InputImage(image_url=_take_data_url(source))
         case wire.UrlSource(url=url):
             return pt.InputImage(image_url=url)
         case wire.FileSource(file_id=file_id):
@@ -163,10 +163,10 @@ def _to_document(block: wire.DocumentBlock, path: str) -> list[pt.ToolOutputPart
         case wire.ContentSource(content=list(blocks)):
             titled = [pt.InputText(text=block.title)] if block.title else []
             return [*head, *titled, *[part for inner in blocks for part in to_parts(inner, path)]]
-        case wire.Base64Source(media_type=kind, data=data):
+        case wire.Base64Source(media_type=kind) as source:
             if not _MEDIA_TYPE.fullmatch(kind):
                 raise InvalidValue("Invalid media type.", param=f"{path}.source.media_type")
-            file = pt.InputFile(file_data=f"data:{kind};base64,{data}")
+            file = pt.InputFile(file_data=_take_data_url(source))
         case wire.UrlSource(url=url):
             file = pt.InputFile(file_url=url)
         case wire.FileSource(file_id=file_id):
@@ -176,6 +176,13 @@ def _to_document(block: wire.DocumentBlock, path: str) -> list[pt.ToolOutputPart
     if block.title:
         file.filename = block.title
     return [*head, file]
+
+
+def _take_data_url(source: wire.Base64Source) -> str:
+    """Return the data as a URL and remove it from the source: all files of a request would be held twice."""
+    url = f"data:{source.media_type};base64,{source.data}"
+    source.data = ""
+    return url
 
 
 def _reject_citations(citations: wire.Citations | None, path: str) -> None:

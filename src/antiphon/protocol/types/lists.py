@@ -74,7 +74,7 @@ class _EncodedPage(ListPage, kw_only=True):
     data: list[Raw]
 
 
-def encode_list(entries: Sequence[tuple[str, bytes]], has_more: bool) -> bytes:
+def encode_list(entries: Sequence[tuple[str, bytes | Raw]], has_more: bool) -> bytes:
     """Encode a page from the id and the JSON of each entry."""
     first, last = (entries[0][0], entries[-1][0]) if entries else ("", "")
     return _encode(

@@ -31,7 +31,7 @@ CACHE_BYTES = 64 * 1024 * 1024
 _MAX_LOGS = 20  # that are read for what models received of code and searches
 
 _RUN_HERE = frozenset({CodeInterpreterCall, FileSearchCall, WebSearchCall})
-_items_decoder = msgspec.json.Decoder(list[InputItem])
+_item_decoder = msgspec.json.Decoder(InputItem)
 
 
 class HistoryLoader:
@@ -191,4 +191,4 @@ async def _decode_turns(links: Sequence[ChainLink]) -> list[Items]:
 
 
 def _decode_items(items: Sequence[bytes]) -> Items:
-    return tuple(_items_decoder.decode(b"[" + b",".join(items) + b"]"))
+    return tuple([_item_decoder.decode(item) for item in items])

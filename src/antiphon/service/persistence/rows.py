@@ -8,7 +8,7 @@ for a process that takes the run over.
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from antiphon.admission import DEFAULT_RANK, RANKS
 from antiphon.core.emitter.event_log import LogEntry
@@ -46,6 +46,19 @@ class _InputRecord(Struct):
     asked: _StoredInput
 
 
+class _ItemHead(Struct):
+    type: str
+    id: str
+
+
+class _RawInput(Struct):
+    input: list[Raw] = []
+
+
+class _RawRecord(Struct):
+    asked: _RawInput
+
+
 class _Output(Struct):
     output: list[OutputItem] = []
 
@@ -56,6 +69,8 @@ class _Status(Struct):
 
 _records = msgspec.json.Decoder(_StoredRecord)
 _inputs = msgspec.json.Decoder(_InputRecord)
+_raw_inputs = msgspec.json.Decoder(_RawRecord)
+_heads = msgspec.json.Decoder(_ItemHead)
 _outputs = msgspec.json.Decoder(_Output)
 _statuses = msgspec.json.Decoder(_Status)
 
@@ -90,6 +105,13 @@ def restore_request(row: StoredResponse) -> DecodedRequest:
 def decode_input(request: bytes) -> list[InputItem]:
     """Return the input of a stored request, in the order in which it was sent."""
     return drop_trigger(_inputs.decode(request).asked.input)
+
+
+def split_input(request: bytes) -> list[tuple[str, Raw]]:
+    """Return the ids and the JSON of the items that `decode_input` returns, without copying what may be large."""
+    heads = [(_heads.decode(item), item) for item in _raw_inputs.decode(request).asked.input]
+    trigger = CompactionTrigger.__struct_config__.tag
+    return [(head.id, item) for head, item in heads if head.type != trigger]
 
 
 def drop_trigger(items: list[InputItem]) -> list[InputItem]:

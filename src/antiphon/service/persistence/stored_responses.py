@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from antiphon.core.emitter.response_views import has_hidden_fields, hide_fields
 from antiphon.core.encrypted_reasoning import apply_encryption
@@ -62,9 +62,24 @@ class IncludeView:
         encrypt_item = self._keyring.make_encrypter(tenant) if encrypts else None
         return lambda item: hide_fields(apply_encryption(item, encrypt_item), include)
 
-    def render_item(self, tenant: str, body: bytes, include: Collection[Includable]) -> bytes:
-        view_item = self.make_item_view(tenant, include)
-        return encode(view_item(_item_decoder.decode(body))) if self._needs_rendering(body, include) else body
+    def render_item(self, tenant: str, item: bytes | Raw, include: Collection[Includable]) -> bytes | Raw:
+        """Return the client view of an item, or the same object if that does not differ."""
+        if not self._needs_rendering(bytes(item), include):
+            return item
+        return encode(self.make_item_view(tenant, include)(_item_decoder.decode(item)))
+
+    async def render_page(
+        self, tenant: str, items: Sequence[tuple[str, bytes | Raw]], has_more: bool, include: Collection[Includable]
+    ) -> bytes:
+        """Return a page of stored items, given by their ids and JSON."""
+
+        def render() -> bytes:
+            return encode_list(
+                [(item_id, self.render_item(tenant, item, include)) for item_id, item in items], has_more
+            )
+
+        size = sum([len(memoryview(item)) for _, item in items])
+        return await join_images(self.images, tenant, await run_sized(size, render))
 
     def _needs_rendering(self, body: bytes, include: Collection[Includable]) -> bool:
         """Return whether the client view differs from the stored form."""
@@ -142,9 +157,10 @@ class StoredResponses(Struct, frozen=True, eq=False):
     async def list_input_items(self, tenant: str, response_id: str, query: ItemsQuery) -> bytes:
         """Return one page of the response's own input, without earlier items."""
         row = await self._load_row(tenant, response_id)
-        view_item = self._view.make_item_view(tenant, query.include)
-        page = await run_sized(len(row.request), _render_page, row.request, query, view_item)
-        return await join_images(self._view.images, tenant, page)
+        items = await run_sized(len(row.request), rows.split_input, row.request)
+        remaining = _items_after(items[::-1] if query.order == "desc" else items, query.after)
+        page = remaining[: query.limit]
+        return await self._view.render_page(tenant, page, len(remaining) > len(page), query.include)
 
     async def load_input(self, tenant: str, response_id: str) -> list[InputItem]:
         """Return the complete input, in the order in which it was sent."""
@@ -162,17 +178,10 @@ class StoredResponses(Struct, frozen=True, eq=False):
         return await rows.load_row(self._store, tenant, response_id, with_request)
 
 
-def _render_page(request: bytes, query: ItemsQuery, view_item: ItemView) -> bytes:
-    items = rows.decode_input(request)
-    remaining = _items_after(items[::-1] if query.order == "desc" else items, query.after)
-    page = remaining[: query.limit]
-    return encode_list([(str(item.id), encode(view_item(item))) for item in page], len(remaining) > len(page))
-
-
-def _items_after(items: list[InputItem], cursor: str | None) -> list[InputItem]:
+def _items_after(items: list[tuple[str, Raw]], cursor: str | None) -> list[tuple[str, Raw]]:
     if cursor is None:
         return items
-    for index, item in enumerate(items):
-        if item.id == cursor:
+    for index, (item_id, _) in enumerate(items):
+        if item_id == cursor:
             return items[index + 1 :]
     raise InvalidValue(f"There is no item {quote_id(cursor)} in the input of this response.", param="after")

@@ -112,6 +112,8 @@ class DetachedRun(ActiveRun):
                 self._writer_task.cancel()
                 await asyncio.wait([self._writer_task])
             self._set_outcome()
+            # Break the reference cycles: what a request holds may be large, and would wait for the garbage collector.
+            self.run.store_end = self.owned_row.on_lost = None
 
     async def _drive(self) -> None:
         try:

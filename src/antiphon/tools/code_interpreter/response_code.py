@@ -5,7 +5,7 @@ from contextlib import aclosing
 from typing import Final, Literal
 
 from antiphon.core.deltas import Progress
-from antiphon.errors import InvalidValue
+from antiphon.errors import AntiphonError, InvalidValue
 from antiphon.limits import Limits
 from antiphon.protocol.types.items import CodeImage, CodeInterpreterCall, CodeLogs, InputItem
 from antiphon.tools.base import DeltaSink, ModelToolCall, Rewriter, ToolResult, WaitStep
@@ -42,9 +42,9 @@ class ResponseCode(ContainerTool):
         item = self._make_item(code, output.is_stopped, output.to_outputs())
         return ToolResult(item=item, model_output=output.to_model_output())
 
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
+    def make_failed_result(self, call: ModelToolCall, failure: AntiphonError) -> ToolResult:
         item = self._make_item(replace_surrogates(call.arguments)[:MAX_ARGUMENT_LENGTH], True, [])
-        return ToolResult(item=item, model_output=f"Error: {reason}")
+        return ToolResult(item=item, model_output=f"Error: {failure.message}")
 
     def _make_item(self, code: str, has_failed: bool, outputs: list[CodeLogs | CodeImage]) -> CodeInterpreterCall:
         """Make the item of a call, with its outputs if the client includes them."""

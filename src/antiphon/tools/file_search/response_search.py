@@ -89,12 +89,14 @@ class ResponseSearch(ResponseTool):
             model_output=self._passages.render(hits) if hits else nothing,
         )
 
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
+    def make_failed_result(self, call: ModelToolCall, failure: AntiphonError) -> ToolResult:
         try:
             queries = parse_queries(call)
         except AntiphonError:
             queries = []
-        return ToolResult(item=FileSearchCall(status="failed", queries=queries), model_output=f"Error: {reason}")
+        return ToolResult(
+            item=FileSearchCall(status="failed", queries=queries), model_output=f"Error: {failure.message}"
+        )
 
     def restore_output(self, output: ToolOutputContent) -> None:
         if isinstance(output, str):

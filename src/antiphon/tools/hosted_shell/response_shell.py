@@ -8,7 +8,7 @@ import msgspec
 
 from antiphon.core.deltas import CommandDone
 from antiphon.core.shell_output import render_shell_output
-from antiphon.errors import InvalidValue, UnsupportedParameter
+from antiphon.errors import AntiphonError, InvalidValue, UnsupportedParameter
 from antiphon.protocol.types.items import (
     ExitOutcome,
     InputItem,
@@ -73,9 +73,9 @@ class ResponseShell(ContainerTool):
         text = "\n".join(filter(None, [*lines, *describe_files([*files.values()])]))
         return ToolResult(item=ShellCallOutput(call_id="", status="completed", output=outputs), model_output=text)
 
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
+    def make_failed_result(self, call: ModelToolCall, failure: AntiphonError) -> ToolResult:
         item = ShellCallOutput(call_id="", status="incomplete", output=[])
-        return ToolResult(item=item, model_output=f"Error: {reason}")
+        return ToolResult(item=item, model_output=f"Error: {failure.message}")
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         """Return what cites the files, unless that of the code interpreter does, which knows them too."""

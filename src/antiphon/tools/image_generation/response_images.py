@@ -108,6 +108,7 @@ class ResponseImages(ResponseTool):
             await emit(Progress(call.key, "generating"))
             result = await self._generate(call.key, request, emit)
             item = await _to_item(result, arguments.prompt, action)
+            await self._check_usable(item)
             self._add_images([item])
         return ToolResult(item=item, model_output=describe_image(item))
 
@@ -118,6 +119,15 @@ class ResponseImages(ResponseTool):
                     return image
                 await emit(await _to_preview(key, image))
         raise EngineFailed("The image service sent no image.")
+
+    async def _check_usable(self, item: it.ImageGenerationCall) -> None:
+        """Check the image by the limits of those that clients send: later prompts and edits take it as one of them."""
+        image = get_generated_image(item)
+        assert image is not None
+        try:
+            await self._load_images(self._tenant, [(image, "result")])
+        except BadRequest as error:
+            raise EngineFailed(f"The image service returned an image that cannot be used: {error.message}") from None
 
     def _choose_action(self, name: str, arguments: ImageArguments) -> Action:
         """Return what the declaration demands, or else the model; a mask without a choice means an edit."""
@@ -145,8 +155,8 @@ class ResponseImages(ResponseTool):
     def _add_images(self, items: Sequence[it.InputItem]) -> None:
         self._context = [*self._context, *_list_images(items)][-MAX_SOURCES:]
 
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
-        return _make_failed(EngineFailed(reason))
+    def make_failed_result(self, call: ModelToolCall, failure: AntiphonError) -> ToolResult:
+        return _make_failed(failure)
 
     async def recover(self, output: Sequence[it.OutputItem]) -> str:
         self._add_images(output)

@@ -13,7 +13,7 @@ import msgspec
 from antiphon.core.data_urls import UnreadableMedia, read_base64
 from antiphon.core.deltas import Progress, ToolOutputContent
 from antiphon.core.mcp_rules import is_allowed
-from antiphon.errors import McpFailed
+from antiphon.errors import AntiphonError, McpFailed
 from antiphon.limits import Limits
 from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import InputImage, InputText
@@ -163,9 +163,9 @@ class McpTools(ResponseTool):
         except McpFailed as error:
             return ToolResult(item=self._build_item(call, "failed", error=_to_item_error(error)))
 
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
+    def make_failed_result(self, call: ModelToolCall, failure: AntiphonError) -> ToolResult:
         return ToolResult(
-            item=self._build_item(call, "failed", error=it.McpProtocolError(code=_NOT_RUN, message=reason))
+            item=self._build_item(call, "failed", error=it.McpProtocolError(code=_NOT_RUN, message=failure.message))
         )
 
     async def call_tool(

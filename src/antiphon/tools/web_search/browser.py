@@ -66,9 +66,9 @@ class BrowserTool(ResponseTool):
     def start_item(self, call: ModelToolCall) -> it.WebSearchCall:
         return it.WebSearchCall(status="in_progress", action=self._build_action(call))
 
-    def make_failed_result(self, call: ModelToolCall, reason: str) -> ToolResult:
+    def make_failed_result(self, call: ModelToolCall, failure: AntiphonError) -> ToolResult:
         item = it.WebSearchCall(status="failed", action=self._build_action(call))
-        return ToolResult(item=item, model_output=f"Error: {reason}")
+        return ToolResult(item=item, model_output=f"Error: {failure.message}")
 
     def make_rewriter(self, is_last: bool) -> Rewriter | None:
         return CitationRewriter(self._pages) if self._pages else None

@@ -133,6 +133,7 @@ class ResponseTask(Struct, eq=False):
             await self._delivery.stream(source, writer)
         finally:
             state.steering.remove_target(target)
+            writer.on_update = None  # break the reference cycle: the request may be large
         return target
 
 
