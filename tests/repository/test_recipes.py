@@ -52,7 +52,7 @@ class Expectation(Struct, frozen=True):
 RECIPES = {
     "Adding an engine": Expectation("[echo", 12),
     "Adding an HTTP engine": Expectation("[tgi", 30),
-    "Adding a tool-call format": Expectation("echo", 25),
+    "Adding a tool-call format": Expectation("echo", 18),
     "Adding a tool": Expectation("[grey_pixel", 10),
     "Adding a store": Expectation("ledger", 100),
     "Adding a route": Expectation("test_echo.py", 2),
