@@ -196,6 +196,26 @@ def test_folders_are_those_of_the_environment_or_of_the_command_line(home: Home)
     assert "// mine" in (home.folder / "b" / "opencode.jsonc").read_text()
 
 
+@pytest.mark.parametrize(
+    ("client", "mac", "windows"),
+    [
+        ("codex", ".codex", ".codex"),
+        ("opencode", ".config/opencode", ".config/opencode"),
+        ("llm", "Library/Application Support/io.datasette.llm", "Roaming/io.datasette.llm"),
+        ("zed", ".config/zed", "Roaming/Zed"),
+        ("vscode", "Library/Application Support/Code/User", "Roaming/Code/User"),
+    ],
+)
+def test_folders_are_those_of_the_system(
+    home: Home, monkeypatch: pytest.MonkeyPatch, client: str, mac: str, windows: str
+) -> None:
+    home.variables = {"APPDATA": str(home.folder / "Roaming"), "XDG_CONFIG_HOME": ""}
+    for platform, folder in (("darwin", mac), ("win32", windows)):
+        monkeypatch.setattr("antiphon.config.client_programs.sys.platform", platform)
+        shown = home.run_here(client, "--print").stdout
+        assert f"# {home.folder / folder}/" in shown
+
+
 @pytest.mark.shows("I2.2")
 def test_a_key_is_written_only_where_it_has_to_be_and_never_shown(tmp_path: Path) -> None:
     with run_server("--engine", "fake", "--api-key", "sk-secret") as server:

@@ -3,12 +3,16 @@
 Covers `cli/options.py` and `config/settings.py`.
 """
 
+import os
+import subprocess
+
 import pytest
 from click.testing import CliRunner
 
 from antiphon.cli.commands import cli
 from antiphon.cli.options import COMMON_SETTINGS
 from antiphon.config.settings import CLIENT, LIMITS, settings
+from tests.cli.process import COMMAND
 
 
 def get_output(*arguments: str) -> str:
@@ -51,6 +55,17 @@ def test_help_limits_lists_exactly_the_limits() -> None:
 def test_every_command_has_help_and_is_listed_in_the_main_help(command: str) -> None:
     assert f"  {command} " in get_output("--help")
     assert f"Usage: antiphon {command}" in get_output(command, "-h")
+
+
+@pytest.mark.parametrize("group", [(), ("db",), ("keys",)])
+def test_no_summary_of_a_command_is_cut_off(group: tuple[str, ...]) -> None:
+    assert "...\n" not in get_output(*group, "--help").partition("Commands:")[2]
+
+
+def test_an_output_with_few_characters_gets_the_others_escaped() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "cp437"}  # as pipes on some Windows systems
+    ran = subprocess.run([*COMMAND, "chat", "--help"], env=environment, capture_output=True, timeout=60, check=False)
+    assert (ran.returncode, b"medium, high \\u2026" in ran.stdout) == (0, True), ran.stderr
 
 
 @pytest.mark.parametrize("command", ["status", "migrate"])

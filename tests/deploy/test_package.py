@@ -94,6 +94,12 @@ def test_the_extra_all_is_everything_that_a_server_can_use() -> None:
     assert {*re.split(r"[\[\],]", everything)[1:-1]} == extras.keys() - NOT_FOR_SERVERS - {"openvino"}  # 200 MB
 
 
+@pytest.mark.parametrize("page", ["docs/start/install.md", "docs/versions.md"])
+def test_all_extras_are_documented(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    assert [extra for extra in PROJECT["optional-dependencies"] if f"`{extra}`" not in text] == []
+
+
 def test_uvloop_is_required_only_where_it_exists(wheel: Path) -> None:
     required = read_metadata(wheel).get_all("Requires-Dist") or []
     (line,) = [line for line in required if line.startswith("uvloop")]

@@ -1,6 +1,7 @@
 """The commands. A StartupError or RequestFailed is printed as one sentence with an exit code, never as a traceback."""
 
 import gc
+import io
 import sys
 from functools import partial
 from importlib import import_module
@@ -88,6 +89,8 @@ class LazyGroup(click.Group):
 
 
 def main() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe of Windows has few characters: escape the others, as stderr
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         cli(prog_name="antiphon")
     except StartupError as error:

@@ -99,7 +99,9 @@ def _ask_server(config: Config, name: str | None) -> ServerConnection:
 
 
 def _find_path(file: ClientFile, folder: Path | None) -> str:
-    home = folder or find_program_folder(file.folder, file.mac_folder, file.variable)
+    home = folder or find_program_folder(
+        file.folder, mac_folder=file.mac_folder, windows_folder=file.windows_folder, variable=file.variable
+    )
     other = home / file.other_name
     return str((other if file.other_name and other.exists() else home / file.name).absolute())
 
@@ -176,7 +178,10 @@ def _run(command: list[str], folder: str, environment: dict[str, str]) -> tuple[
         try:
             output, errors = process.communicate(timeout=CHECK_SECONDS)
         except subprocess.TimeoutExpired:
-            raise RequestFailed(f"{command[0]} did not end within {CHECK_SECONDS:.0f} seconds.") from None
+            raise RequestFailed(
+                f"{command[0]} did not end within {CHECK_SECONDS:.0f} seconds. The model may be too slow for the long "
+                "prompts of a coding agent: `antiphon bench` measures it."
+            ) from None
         finally:
             with suppress(ProcessLookupError):
                 _kill(process)

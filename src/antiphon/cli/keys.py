@@ -71,7 +71,7 @@ def create(config: Config, tenant: str, name: str, scope: tuple[str, ...], expir
 @keys.command("list", cls=SettingsCommand, rows=settings_by_name("store", "config", "api_key_file"))
 @click.option("--tenant", metavar="NAME", help="List the keys of this tenant only.")
 def list_keys(config: Config, tenant: str | None) -> None:
-    """List the keys of the store and of the settings, without the keys themselves."""
+    """List the keys of the store and of the settings. The keys themselves are not shown."""
     if tenant is not None:
         api_keys.check_tenant(tenant)
     now, configured = time.time(), load_configured_keys(config)

@@ -34,7 +34,7 @@ PULL = """Download and verify a model. Later starts need no network.
 An interrupted download is continued. HF_ENDPOINT names another hub.
 """
 
-RM = """Delete the files of a downloaded model, after showing them.
+RM = """Delete the files of a model, after showing them.
 
 \b
   antiphon rm qwen2.5-coder-1.5b-instruct
@@ -71,7 +71,7 @@ _ABILITIES = Decoder(_Abilities)
 )
 @click.option("--known", "only_known", is_flag=True, help="List the models that are known by name, with their sizes.")
 def models(config: Config, only_known: bool) -> None:
-    """List the models of a running server, or the models available for download if none runs."""
+    """List the models of a server. If none runs, list those that can be downloaded."""
     if only_known:
         print_table([*_list_known(config)])
         return
@@ -96,7 +96,7 @@ def pull(config: Config, model: str | None) -> None:
 
 @click.command(cls=SettingsCommand, rows=[*settings_in_groups(CLIENT), *settings_by_name("api_key", "config")])
 def ps(config: Config) -> None:
-    """List the models that a running server has in memory, and those of other engines."""
+    """List the models in memory, and those of other engines."""
     client = make_client(config)
     abilities = client.run(client.http.get("/capabilities", _ABILITIES)).data
     rows = [_describe_loaded(ability) for ability in abilities if ability.loaded is not False]

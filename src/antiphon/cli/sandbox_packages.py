@@ -9,7 +9,8 @@ import click
 
 from antiphon.errors import StartupError
 
-SANDBOX_PACKAGES = """Install numpy, pandas, matplotlib and pillow for code in containers, about 300 MB.
+SANDBOX_PACKAGES = """Install packages for code in containers. These are numpy, pandas, matplotlib and pillow, about
+300 MB.
 
 FOLDER becomes an environment of its own, which --sandbox-python names. The versions are pinned, with their hashes.
 

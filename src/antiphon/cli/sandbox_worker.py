@@ -17,7 +17,7 @@ from antiphon.sandbox.base import SandboxStatus
 from antiphon.sandbox.gateway import SandboxGateway
 from antiphon.sandbox.local import LocalSandbox, make_sandbox_settings
 
-SANDBOX_WORKER = """Run the code of servers elsewhere in the sandbox of this host.
+SANDBOX_WORKER = """Run code of other servers in the sandbox of this host.
 
 Servers use it with --sandbox-url and the same key file. Those with other keys have other containers.
 

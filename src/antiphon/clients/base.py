@@ -66,6 +66,7 @@ class ClientFile(Struct, frozen=True):
     paths: tuple[ValuePath, ...] = ((),)
     variable: str = ""  # of the environment, which replaces the folder
     mac_folder: str = ""
+    windows_folder: str = ""  # below %APPDATA%
     other_name: str = ""  # of a file that is used instead, if it exists
     only_with_key: bool = False
 

@@ -6,7 +6,7 @@ from antiphon.clients.base import KEY_VARIABLE, ClientFile, ClientSetup
 from antiphon.errors import NotFound
 from antiphon.protocol.types.operations.models import ModelObject
 
-_LLM_FOLDERS = ("~/.config/io.datasette.llm", "~/Library/Application Support/io.datasette.llm")
+_LLM_FOLDER = "io.datasette.llm"  # in the folder for applications of each system, as of click.get_app_dir
 _CONTAINER_HINT = "In a container, 127.0.0.1 is not this machine: use an address that it can reach."
 
 
@@ -49,12 +49,14 @@ CLIENTS: Final = {
         "llm", "clients/llm.md", ("OpenAI/Python",),
         (
             ClientFile(
-                "llm.yaml", _LLM_FOLDERS[0], "extra-openai-models.yaml",
-                variable="LLM_USER_PATH", mac_folder=_LLM_FOLDERS[1],
+                "llm.yaml", f"~/.config/{_LLM_FOLDER}", "extra-openai-models.yaml",
+                variable="LLM_USER_PATH", mac_folder=f"~/Library/Application Support/{_LLM_FOLDER}",
+                windows_folder=_LLM_FOLDER,
             ),
             ClientFile(
-                "llm-keys.json", _LLM_FOLDERS[0], "keys.json", (("antiphon",),),
-                variable="LLM_USER_PATH", mac_folder=_LLM_FOLDERS[1], only_with_key=True,
+                "llm-keys.json", f"~/.config/{_LLM_FOLDER}", "keys.json", (("antiphon",),),
+                variable="LLM_USER_PATH", mac_folder=f"~/Library/Application Support/{_LLM_FOLDER}",
+                windows_folder=_LLM_FOLDER, only_with_key=True,
             ),
         ),
         "Select a model with -m antiphon/NAME.", question=("llm", "-m", "antiphon/{model}"),
@@ -92,6 +94,7 @@ CLIENTS: Final = {
             ClientFile(
                 "zed.json", "~/.config/zed", "settings.json",
                 (("agent", "default_model"), ("language_models", "openai_compatible", "Antiphon")),
+                windows_folder="Zed",
             ),
         ),
         f"Set {KEY_VARIABLE} to any text if the server needs no key.", reads_key=True,
@@ -101,7 +104,7 @@ CLIENTS: Final = {
         (
             ClientFile(
                 "vscode.json", "~/.config/Code/User", "chatLanguageModels.json", (("Antiphon",),),
-                mac_folder="~/Library/Application Support/Code/User",
+                mac_folder="~/Library/Application Support/Code/User", windows_folder="Code/User",
             ),
         ),
         "Choose the model in the model picker of the chat view.",

@@ -77,7 +77,7 @@ class Config(Struct, frozen=True, kw_only=True):
     embedded: EmbeddedSettings = EmbeddedSettings()
     observability: ObservabilitySettings = ObservabilitySettings()
     compatibility: CompatibilitySettings = CompatibilitySettings()
-    url: Annotated[Name | None, "URL for `antiphon chat`, `models` and `connect`.", "http://HOST:PORT"] = None
+    url: Annotated[Name | None, "URL of the running server, for commands that ask it.", "http://HOST:PORT"] = None
     web_search: WebSearchSettings = WebSearchSettings()
     limits: Limits = Limits()
     quota: QuotaSettings = QuotaSettings()

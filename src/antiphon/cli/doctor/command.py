@@ -20,7 +20,7 @@ EXIT_WRONG = 1
 CHECK_SECONDS = 15.0  # timeout of one check
 _COLOURS = {"ok": "green", "warning": "yellow", "wrong": "red"}
 
-DOCTOR = """Check everything that `antiphon serve` would need with these settings, without changing anything.
+DOCTOR = """Check what `antiphon serve` needs with these settings. Nothing is changed.
 
 Prints one line per finding: ok, warning or wrong, with a suggested remedy. The exit code is 1 if something is wrong.
 Options, environment variables and the TOML file are those of `antiphon serve`.

