@@ -33,7 +33,6 @@ KINDS: dict[str, dict[str, Any]] = {
 _BATCH = 500
 _HITS, _CUT = 50, 10  # several hits may be of one document
 _POLL_SECONDS = 2.0
-_FLAGS = ("--vector-store-max-files", "1000000", "--files-max-entries", "1000000")
 
 
 class Collection(Struct, frozen=True, kw_only=True):
@@ -91,7 +90,7 @@ def measure_collection(path: Path, limit: int | None, concurrency: int) -> list[
     collection = msgspec.json.decode(gzip.decompress(path.read_bytes()), type=Collection)
     documents = ((name, text) for name, text in collection.docs.items() if text.strip())  # empty files are refused
     docs = dict(islice(documents, limit))
-    with run_antiphon(*_FLAGS, engine="llamacpp", cores=range(os.cpu_count() or 1)) as server:
+    with run_antiphon(engine="llamacpp", cores=range(os.cpu_count() or 1)) as server:
         client = Client(server.port, concurrency)
         started = time.monotonic()
         names = dict(client.map(client.upload, docs.items()))

@@ -48,7 +48,7 @@ SHORT_SCANS = re.compile(
 
 # Lists of a tenant in the order of an index, its running responses, and sums for its quotas.
 TENANT_SCANS = re.compile(
-    r"conversations_used|responses_running|vector_files_queue|vector_stores_\w+|files_digest|containers_created|skills_created|skill_versions_\w+"
+    r"conversations_used|responses_running|vector_files_queue|vector_stores_\w+|files_size|containers_created|skills_created|skill_versions_\w+"
 )
 
 

@@ -350,7 +350,7 @@ class VectorSettings(Struct, frozen=True, kw_only=True):
         Count, "Memory for the indexes of vector stores that were searched recently, in each process.", "256 MiB"
     ] = 256 * 1024 * 1024
     vector_stores_max_entries: Annotated[Count, "Maximum number of vector stores per tenant; more are rejected."] = 1000
-    vector_store_max_files: Annotated[Count, "Maximum number of files of one vector store; more are rejected."] = 10_000
+    vector_store_max_files: Annotated[Count, "Maximum number of files of a vector store; more are rejected."] = 100_000
 
 
 UnservedTools = Literal["auto", "ignore", "refuse"]

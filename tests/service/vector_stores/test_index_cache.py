@@ -4,18 +4,19 @@ Covers `service/vector_stores/memory_index.py`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from antiphon.errors import UnknownVectorStore, VectorStoreExpired
-from antiphon.service.vector_stores import memory_index
+from antiphon.service.vector_stores import index_cache, memory_index
 from antiphon.service.vector_stores.index_cache import IndexCache, StoreIndex
 from antiphon.service.vector_stores.memory_index import MemoryIndex
 from antiphon.stores.sqlite import SqliteStore
-from antiphon.stores.vector_rows import IndexResult
+from antiphon.stores.vector_rows import IndexResult, SearchableFile
 from antiphon.testing.rows.response_rows import TENANT, TTL, Clock
 from antiphon.testing.rows.vector_rows import claim_one, create_vector_store, index_texts, make_chunks, make_new_file
 from tests.service.vector_stores.vectors import DIMENSIONS, embed_words
@@ -175,3 +176,22 @@ async def test_the_use_of_a_store_is_recorded(store: CountingStore, clock: Clock
     row = await store.vector_store(TENANT, name)
     assert row is not None
     assert (row.last_active, row.expires) == (clock(), clock() + 86400)
+
+
+async def test_the_vectors_of_many_files_are_selected_beside_the_event_loop(
+    store: CountingStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+    select = MemoryIndex.select
+
+    def note_thread(index: MemoryIndex, files: Mapping[str, SearchableFile]) -> MemoryIndex:
+        threads.append(threading.current_thread())
+        return select(index, files)
+
+    monkeypatch.setattr(MemoryIndex, "select", note_thread)
+    monkeypatch.setattr(index_cache, "_SELECT_BYTES", MANY)  # as if there were thousands of files
+    name = await create_vector_store(store, clock)
+    await add_texts(store, clock, name, "otter")
+    await IndexCache(store, MANY).get(TENANT, name)
+    assert threads
+    assert threading.main_thread() not in threads

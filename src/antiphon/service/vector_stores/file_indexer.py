@@ -12,14 +12,14 @@ from typing import TypeVar
 
 from msgspec import Struct, field
 
-from antiphon.errors import AntiphonError, Busy, NotFound, Unavailable
+from antiphon.errors import AntiphonError, Busy, NotFound, Unavailable, UnknownVectorStore, VectorStoreExpired
 from antiphon.service.attachments.text_extraction import ExtractionFailed, TextExtractor
 from antiphon.service.files import Files
 from antiphon.service.vector_stores.chunker import CountTokens, split_text, split_windows
 from antiphon.service.vector_stores.embedder import NUMBER_BYTES, Embedder, EmbeddingTarget
 from antiphon.stores.base import OwnershipLost
 from antiphon.stores.sql.store import Store
-from antiphon.stores.vector_rows import ClaimedVectorFile, IndexResult, TextChunk, VectorStoreRow
+from antiphon.stores.vector_rows import ClaimedVectorFile, IndexResult, StoreVersion, TextChunk
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +45,14 @@ class FileIndexer(Struct, frozen=True, eq=False):
 
     async def index(self, claimed: ClaimedVectorFile) -> IndexResult:
         """Write the chunks of a file. Raises OwnershipLost, and Unavailable or Busy if it has to be repeated later."""
-        store_row = await self._store.vector_store(claimed.tenant, claimed.row.store)
-        if store_row is None:
-            raise OwnershipLost(claimed.row.file)
+        try:
+            state = await self._store.vector_store_version(claimed.tenant, claimed.row.store)
+        except (UnknownVectorStore, VectorStoreExpired):
+            raise OwnershipLost(claimed.row.file) from None
         try:
             text = await self._load_text(claimed)
-            target = await self._repeat(lambda: self.embedder.choose(store_row.embedder))
-            build = _IndexBuild(claimed, store_row, target)
+            target = await self._repeat(lambda: self.embedder.choose(state.embedder))
+            build = _IndexBuild(claimed, state, target)
             await self._write_chunks(build, text)
         except ExtractionFailed as failure:
             return IndexResult(error_code=failure.code, error_message=failure.message)
@@ -115,7 +116,7 @@ class _IndexBuild(Struct, eq=False):
     """The progress of one file."""
 
     claimed: ClaimedVectorFile
-    store: VectorStoreRow
+    store: StoreVersion
     target: EmbeddingTarget
     pending: list[tuple[str, list[str]]] = field(default_factory=list)  # chunks, and the windows of each
     chunk_count: int = 0

@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 from msgspec import Struct, field
 
+from antiphon.offload import run_sized
 from antiphon.service.vector_stores.memory_index import MemoryIndex
 from antiphon.service.vector_stores.pgvector_index import PgvectorIndex
 from antiphon.service.vector_stores.vector_index import VectorIndex, VectorSource
@@ -14,6 +15,7 @@ from antiphon.stores.vector_rows import SearchableFile, StoreVersion
 
 _USE_SECONDS = 60.0  # between two records of the use of a store
 _INDEX_BYTES, _FILE_BYTES = 2000, 500  # estimated memory of an index, and of a file's name and attributes
+_SELECT_BYTES = 100  # work of selecting the vectors of a file, in the unit of `run_sized`
 _MAX_UPDATES = 3  # of one search in a store that changes all the time
 
 
@@ -71,7 +73,7 @@ class IndexCache:
             make = PgvectorIndex if self._store.has_points else MemoryIndex
             vectors = await make(VectorSource(self._store, tenant, store, *state[1:])).load()
         files = await self._store.list_searchable_files(tenant, store)
-        return StoreIndex(state, files, vectors.select(files))
+        return StoreIndex(state, files, await run_sized(len(files) * _SELECT_BYTES, vectors.select, files))
 
     def _evict(self) -> None:
         """Drop indexes, but not the one that was used last."""

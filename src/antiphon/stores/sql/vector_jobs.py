@@ -19,6 +19,7 @@ _QUEUES = """
 SELECT tenant, COUNT(*), SUM(CASE WHEN until <= $1 THEN 1 ELSE 0 END) FROM vector_files WHERE status = 'in_progress'
 GROUP BY tenant
 """
+_HAS_WAITING = "SELECT 1 FROM vector_files WHERE status = 'in_progress' AND until <= $1 LIMIT 1"
 _WAITING = """
 SELECT store, file, attempts FROM vector_files WHERE status = 'in_progress' AND tenant = $1 AND until <= $2
 ORDER BY created, file LIMIT $3 {skip}
@@ -55,7 +56,7 @@ RETURNING id
 
 def has_vector_jobs(now: float) -> Operation[bool]:
     """Return whether there are jobs to claim. It only reads: a server that looks for work must not always write."""
-    return any(int(waiting) for _, _, waiting in (yield sql(_QUEUES, now)))
+    return bool((yield sql(_HAS_WAITING, now)))
 
 
 def claim_vector_files(now: float, claim: Claim, limit: int, max_attempts: int) -> Operation[list[ClaimedVectorFile]]:
