@@ -555,6 +555,24 @@ async def test_a_killed_zygote_is_replaced(lone_sandbox: LocalSandbox) -> None:
     assert (record.stdout, record.result.restarted) == ("2\n", True)
 
 
+@pytest.mark.parametrize("victims", [[2], [1, 2]], ids=["guard", "zygote and guard"])
+async def test_no_process_of_a_container_remains_when_its_guard_is_killed(
+    lone_sandbox: LocalSandbox, victims: list[int]
+) -> None:
+    await run_code(lone_sandbox, "import subprocess; subprocess.Popen('sleep 1000 & sleep 1000', shell=True)")
+    processes = find_processes(lone_sandbox.folder)
+    tree = list_tree(processes[2])
+    for number in victims:
+        os.kill(processes[number], signal.SIGKILL)
+    await asyncio.to_thread(await_end, tree)
+    assert (await run_code(lone_sandbox, "1 + 1")).stdout == "2\n"
+
+
+def await_end(processes: list[int]) -> None:
+    while any(Path(f"/proc/{pid}").exists() for pid in processes):
+        os.sched_yield()
+
+
 @pytest.mark.quiet_cores  # code that gets no CPU does not notice its deadline, and is killed
 @pytest.mark.parametrize("level", LEVELS[:2])  # gVisor has other processes
 async def test_a_server_that_leaves_while_its_container_starts_does_not_confuse_the_next_start(

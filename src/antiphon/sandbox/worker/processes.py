@@ -52,6 +52,14 @@ def kill_descendants(root: int, spared: Collection[int]) -> bool:
     return bool(handles)
 
 
+def kill_children(spared: Collection[int] = ()) -> None:
+    """Kill the children of this process except for some; theirs become its own and come next."""
+    for child in map(int, _read("/proc/thread-self/children").split()):
+        if child not in spared:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)  # nobody else reaps it, so the number is its own
+
+
 def lower_priority(pids: list[int], known: frozenset[int]) -> frozenset[int]:
     """Let other sessions go first, where the kernel divides CPU time among sessions and not among processes.
 
