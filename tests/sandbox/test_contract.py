@@ -431,7 +431,7 @@ async def test_single_bytes_of_output_come_in_few_pieces(sandbox: Sandbox) -> No
 
 FORGED_FRAMES = """
 import gc, json, os, struct
-kernel = next(each for each in gc.get_objects() if type(each).__name__ == 'Kernel')
+kernel = next(each for each in gc.get_objects() if type(each).__name__.endswith('Kernel'))
 def send(size=0, **fields):
     text = json.dumps({**fields, 'nonce': kernel._nonce}).encode()
     kernel._channel.sendall(struct.pack('>II', len(text), size) + text + bytes(size))

@@ -92,7 +92,7 @@ class KernelProcess:
     cpu: float = 0.0  # at the last check of limits
     idle_cpu: float = 0.0  # since the last call, from samples
     held: int = 0  # memory, as estimated at the last check of files
-    known: frozenset[int] = frozenset()  # processes whose priority is low
+    lowered: frozenset[int] = frozenset()  # processes whose sessions have a low priority
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -219,7 +219,7 @@ class Container:
                 assert kernel.writer is not None
                 began, self._server_files = time.monotonic(), set()
                 tree = self._list_tree(kernel)
-                kernel.known = processes.lower_priority(tree, frozenset())
+                kernel.lowered = processes.lower_priority(tree, frozenset())
                 kernel.cpu_base = self._measure_cpu(kernel, tree)
                 call.spared = frozenset(tree) if code.startswith(SHELL_CELL.encode()) else None
                 kernel.writer.write(frames.pack({"nonce": call.nonce}, code))
@@ -369,7 +369,7 @@ class Container:
         if kernel is None or not kernel.is_ready or kernel.ended.is_set():
             return
         pids = processes.list_tree(kernel.guard)
-        kernel.known = processes.lower_priority(pids, kernel.known)
+        kernel.lowered = processes.lower_priority(pids, kernel.lowered)
         kernel.cpu = processes.measure_cpu(pids)
         if self._measure_memory(kernel, pids) > spec.memory:
             await self._kill(kernel, "memory")

@@ -60,13 +60,12 @@ def kill_children(spared: Collection[int] = ()) -> None:
                 os.kill(child, signal.SIGKILL)  # nobody else reaps it, so the number is its own
 
 
-def lower_priority(pids: list[int], known: frozenset[int]) -> frozenset[int]:
+def lower_priority(pids: list[int], lowered: frozenset[int]) -> frozenset[int]:
     """Let other sessions go first, where the kernel divides CPU time among sessions and not among processes.
 
-    Those of known processes are low. Returns all whose sessions are low now: only root may do so more often than ten
-    times a second.
+    Returns the processes for which this was done, now or before: only root may do so more than ten times a second.
     """
-    low = known.intersection(pids)
+    low = lowered.intersection(pids)
     for pid in pids:
         if pid not in low:
             with suppress(OSError):
@@ -163,7 +162,7 @@ def measure_held(pids: list[int], folders: tuple[str, ...], max_disk: int) -> He
                 sent += int(_read(path.replace("/fd/", "/fdinfo/")).partition("scm_fds:")[2].split("\n")[0] or 0)
         maps = _read_maps(pid, _MAX_MAPS - size)
         size += len(maps)
-        for addresses, inode in deleted.findall(maps):
+        for addresses, inode in deleted.findall(maps) if b" (deleted)\n" in maps else ():
             if int(inode) not in files:
                 files[int(inode)] = _measure_mapped(pid, addresses.decode(), max_disk // _HIDDEN_SHARE)
     memory = size * _MAPPING_BYTES + len(sockets) * _SOCKET_BYTES if size < _MAX_MAPS else sys.maxsize
