@@ -88,7 +88,10 @@ async def _run_level(
             await _write_secret(tested)
             trial = Trial(tested, canaries, host, report)
             attempts = make_attempts(canaries.addresses, level)[:: selection.step]
-            programs: Sequence[Program] = [*attempts, *(read_burdens()[:: selection.step] if selection.burdens else ())]
+            programs: Sequence[Program] = [
+                *attempts,
+                *(read_burdens(level)[:: selection.step] if selection.burdens else ()),
+            ]
             if level == "namespaces":
                 networked = make_network_programs(canaries.addresses, host.port)
                 programs = [*programs, *networked[:: min(selection.step, _NETWORK_STEP)]]

@@ -74,9 +74,12 @@ _WRITE_PATHS = (
 )
 
 
-# They succeed in gVisor, and change or show nothing outside of it: its own settings and devices in memory, the first
-# process, which has no open file, and user 0 without capabilities.
-_WITHIN_GVISOR = ("write /proc/self/oom_score_adj", "write /dev/x", "read the guard's files", "privileges")
+# They succeed in gVisor, and change or show nothing outside of it: its own settings and devices, its memory, which is
+# counted, the first process, which has no open file, and user 0 without capabilities.
+_WITHIN_GVISOR = (
+    *("write /proc/self/oom_score_adj", "write /dev/x", "read the guard's files", "privileges", "files in memory"),
+    *("shared memory of a device", "connections that nobody accepts"),
+)
 
 
 def make_attempts(canaries: CanaryAddresses, level: SandboxLevel) -> list[Program]:
@@ -88,6 +91,10 @@ def make_attempts(canaries: CanaryAddresses, level: SandboxLevel) -> list[Progra
     ]
     expressions = {**_network(canaries), **_process(canaries), **_file(canaries), **_SECRETS}
     programs += [Program(name, _attempt(expression)) for name, expression in expressions.items()]
+    return _select(programs, level)
+
+
+def _select(programs: list[Program], level: SandboxLevel) -> list[Program]:
     return [program for program in programs if level != "gvisor" or program.name not in _WITHIN_GVISOR]
 
 
@@ -98,14 +105,14 @@ def _read_calls() -> Iterator[Program]:
         yield Program(f"system call {name}", _CALL.format(call=f"{number}, {arguments}" if arguments else number))
 
 
-def read_burdens() -> list[Program]:
-    """Return the programs that use up something."""
+def read_burdens(level: SandboxLevel) -> list[Program]:
+    """Return the programs that use up something at a level."""
     programs = []
     for section in (_FOLDER / "burdens.txt").read_text().split("\n# ")[1:]:
         head, _, code = section.partition("\n")
         name, seconds, *stopped = (part.strip() for part in head.split("|"))
         programs.append(Program(name, code, float(seconds), bool(stopped)))
-    return programs
+    return _select(programs, level)
 
 
 def _attempt(expression: str) -> str:
@@ -176,6 +183,7 @@ def _file(canaries: CanaryAddresses) -> dict[str, str]:
         "replace the folder of skills": "os.rename('/home/oai/skills', '/mnt/data/s') or 1",
         "change the mode of the folder of skills": _MODE,
         "leave by ..": "open('/mnt/data/../../../../../../etc/shadow').read()",
+        "shared memory of a device": "__import__('mmap').mmap(os.open('/dev/zero', os.O_RDWR), 4096) or 1",
         "make a device": "os.mknod('d', 0o20600, os.makedev(1, 1)) or 1",
         "change the root": "os.chroot('.') or 1",
         "rename a system folder": "os.rename('/usr', '/mnt/data/u') or 1",

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.config import Config
 from antiphon.config.areas import SandboxLevel
@@ -330,25 +331,126 @@ async def test_a_container_beyond_a_limit_is_killed(
     assert (await run_code(sandbox, "1 + 1")).stdout == "2\n"
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("for n in range(9999): open(f'/mnt/data/{n}', 'wb')\nwhile True: pass", "files"),
-        ("for n in range(99): open(f'/mnt/data/{n}', 'wb').write(b'x' * (1 << 20))\nwhile True: pass", "disk"),
-    ],
-)
+FILL_FILES = "for n in range({}): open(f'/mnt/data/{{n}}', 'wb')\nwhile True: pass"
+FILL_DISK = "for n in range({}): open(f'/mnt/data/{{n}}', 'wb').write(b'x' * (1 << 20))\nwhile True: pass"
+
+
+@pytest.mark.parametrize(("code", "reason"), [(FILL_FILES.format(600), "files"), (FILL_DISK.format(40), "disk")])
 async def test_a_container_beyond_its_disk_runs_code_that_deletes_files(
     sandbox: Sandbox, code: str, reason: str
 ) -> None:
     assert (await run_code(sandbox, code, seconds=30)).result.reason == reason
     delete = """
 import os, time
+print(len(os.listdir('/mnt/data')))
 end = time.monotonic() + 1.5  # longer than the checks are apart
 while time.monotonic() < end: pass
 for name in os.listdir('/mnt/data'): os.unlink(f'/mnt/data/{name}')
 """
-    assert (await run_code(sandbox, delete, seconds=60)).result.outcome == "completed"
+    record = await run_code(sandbox, delete, seconds=60)
+    assert (record.result.outcome, int(record.stdout) > 30) == ("completed", True)
     assert (await run_code(sandbox, code, seconds=30)).result.reason == reason
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20])
+async def test_calls_that_exceed_the_disk_again_and_again_lose_the_files(sandbox: Sandbox, size: int) -> None:
+    fill = f"import time\nwhile True: open(f'/mnt/data/{{time.time_ns()}}', 'wb').write(bytes({size}))"
+    counts = []
+    for _ in range(30):
+        assert (await run_code(sandbox, fill, seconds=30)).result.outcome == "killed"
+        counts.append(int((await run_code(sandbox, "import os; len(os.listdir('/mnt/data'))")).stdout))
+        if not counts[-1]:
+            break
+    assert (counts[-1], all(counts[:-1])) == (0, True)
+
+
+MAP = """
+import ctypes, os, mmap, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+"""
+MAPPED_FILES = """
+for n in range(6):
+    file = os.open('x', os.O_CREAT | os.O_RDWR)
+    os.write(file, bytes(8 << 20))
+    libc.mmap(None, 4096, 1, 1, file, 0)
+    os.close(file)
+    os.unlink('x')
+"""
+FILES_IN_MESSAGES = """
+import socket
+ends = socket.socketpair()
+for n in range(10):
+    file = os.open('x', os.O_CREAT | os.O_RDWR)
+    os.write(file, bytes(4 << 20))
+    socket.send_fds(ends[0], [b'x'], [file])
+    os.close(file)
+    os.unlink('x')
+"""
+PAGE_TABLES = """
+for n in range(20_000):
+    at = 0x10000000000 + (n << 30)
+    libc.mmap(at, 4096, 1, 0x100022, -1, 0)
+    ctypes.c_char.from_address(at).value
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(MAPPED_FILES, "disk"), (FILES_IN_MESSAGES, "disk"), (PAGE_TABLES, "memory")]
+)
+async def test_what_no_folder_and_no_process_shows_is_limited(sandbox: Sandbox, code: str, reason: str) -> None:
+    if (await sandbox.status()).level == "gvisor" and reason == "memory":
+        pytest.skip("gVisor's own tables are counted with its memory")
+    await sandbox.start("small", replace(LIMITS, memory=128 << 20))
+    record = await run_code(sandbox, f"{MAP}{code}time.sleep(60)", 40, "small")
+    await sandbox.stop("small")
+    assert (record.result.outcome, record.result.reason) == ("killed", reason)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import mmap; mmap.mmap(-1, 4096)",
+        "import mmap, os; mmap.mmap(os.open('/dev/zero', os.O_RDWR), 4096)",
+        MAP + "assert libc.fallocate(os.open('x', 66), 1, ctypes.c_long(0), ctypes.c_long(1 << 30)) == 0",
+    ],
+)
+async def test_memory_and_disk_that_could_be_taken_between_two_checks_are_refused(sandbox: Sandbox, code: str) -> None:
+    if (await sandbox.status()).level == "gvisor" and "/dev/zero" in code:
+        pytest.skip("gVisor's own memory is counted")
+    assert (await run_code(sandbox, code)).result.outcome == "raised"
+
+
+async def test_single_bytes_of_output_come_in_few_pieces(sandbox: Sandbox) -> None:
+    code = "import os\nfor n in range(20_000): os.write(1 + n % 2, b'x')"
+    events = [event async for event in sandbox.run("c", code, 60)]
+    texts = [event.text for event in events if isinstance(event, PrintedText)]
+    assert (len("".join(texts)), len(texts) < 2_000) == (20_000, True)
+
+
+FORGED_FRAMES = """
+import gc, json, os, struct
+kernel = next(each for each in gc.get_objects() if type(each).__name__.endswith('Kernel'))
+def send(size=0, **fields):
+    text = json.dumps({**fields, 'nonce': kernel._nonce}).encode()
+    kernel._channel.sendall(struct.pack('>II', len(text), size) + text + bytes(size))
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: send(begun=True)",
+        "while True: send(figure=1)",
+        "send(x=[[]] * 500_000)",
+        "send(5 << 20, figure=1)",
+        "send(unknown=1)",
+    ],
+)
+async def test_a_kernel_that_sends_what_none_sends_is_killed_at_once(sandbox: Sandbox, code: str) -> None:
+    record = await run_code(sandbox, f"{FORGED_FRAMES}{code}\nwhile True: pass", seconds=40)
+    assert (record.result.outcome, record.result.reason) == ("killed", "protocol")
 
 
 async def test_nothing_of_the_host_is_visible(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -451,6 +553,24 @@ async def test_a_killed_zygote_is_replaced(lone_sandbox: LocalSandbox) -> None:
         await asyncio.to_thread(os.sched_yield)
     record = await run_code(lone_sandbox, "1 + 1")
     assert (record.stdout, record.result.restarted) == ("2\n", True)
+
+
+@pytest.mark.parametrize("victims", [[2], [1, 2]], ids=["guard", "zygote and guard"])
+async def test_no_process_of_a_container_remains_when_its_guard_is_killed(
+    lone_sandbox: LocalSandbox, victims: list[int]
+) -> None:
+    await run_code(lone_sandbox, "import subprocess; subprocess.Popen('sleep 1000 & sleep 1000', shell=True)")
+    processes = find_processes(lone_sandbox.folder)
+    tree = list_tree(processes[2])
+    for number in victims:
+        os.kill(processes[number], signal.SIGKILL)
+    await asyncio.to_thread(await_end, tree)
+    assert (await run_code(lone_sandbox, "1 + 1")).stdout == "2\n"
+
+
+def await_end(processes: list[int]) -> None:
+    while any(Path(f"/proc/{pid}").exists() for pid in processes):
+        os.sched_yield()
 
 
 @pytest.mark.quiet_cores  # code that gets no CPU does not notice its deadline, and is killed

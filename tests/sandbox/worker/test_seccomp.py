@@ -2,7 +2,7 @@
 
 import os
 import struct
-from errno import ENOSYS, EPERM
+from errno import ENOSYS, EOPNOTSUPP, EPERM
 from platform import machine
 
 import pytest
@@ -15,6 +15,8 @@ ALLOW, KILL = 0x7FFF0000, 0x80000000
 CLONE_NEWUSER, CLONE_VM = 0x10000000, 0x100
 AF_UNIX, AF_INET, AF_VSOCK, AF_NETLINK = 1, 2, 40, 16
 F_SETFL, F_SETOWN, PR_SET_NAME, PR_SET_DUMPABLE = 4, 8, 15, 4
+SOL_SOCKET, SO_REUSEADDR, SO_SNDBUF, SO_RCVBUF = 1, 2, 7, 8
+MAP_SHARED, MAP_PRIVATE, MAP_SHARED_VALIDATE, MAP_ANONYMOUS, MAP_HUGETLB = 1, 2, 3, 0x20, 0x40000
 TIOCSTI, TCGETS, TCGETS2 = 0x5412, 0x5401, 0x802C542A
 
 
@@ -42,7 +44,10 @@ def decide(program: bytes, number: int, *arguments: int, arch: int | None = None
 
 
 def explain(decision: int) -> str:
-    return {ALLOW: "allowed", KILL: "killed", 0x50000 | EPERM: "EPERM", 0x50000 | ENOSYS: "ENOSYS"}[decision]
+    errors = {
+        0x50000 | error: name for error, name in ((EPERM, "EPERM"), (ENOSYS, "ENOSYS"), (EOPNOTSUPP, "EOPNOTSUPP"))
+    }
+    return {ALLOW: "allowed", KILL: "killed", 0x50000: "nothing", **errors}[decision]
 
 
 @pytest.mark.parametrize("namespaces", [True, False])
@@ -52,7 +57,7 @@ def test_listed_calls_are_allowed_and_all_others_refused(namespaces: bool) -> No
     decisions = {number: explain(decide(program, number)) for number in range(1000)}
     assert {decisions[number] for number in ALLOWED.values()} == {"allowed"}
     assert {decisions[number] for number in range(1000) if number not in known} == {"EPERM"}
-    assert decisions[RESTRICTED["clone3"]] == "ENOSYS"
+    assert (decisions[RESTRICTED["clone3"]], decisions[RESTRICTED["fallocate"]]) == ("ENOSYS", "EOPNOTSUPP")
 
 
 def test_another_architecture_is_killed_and_its_numbers_are_refused() -> None:
@@ -86,6 +91,14 @@ def test_another_architecture_is_killed_and_its_numbers_are_refused() -> None:
         ("prlimit64", (1,), "EPERM", "EPERM"),
         ("setpriority", (0, 0), "allowed", "allowed"),
         ("setpriority", (2, 0), "EPERM", "EPERM"),
+        ("mmap", (0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1), "allowed", "allowed"),
+        ("mmap", (0, 4096, 3, MAP_SHARED, 3), "allowed", "allowed"),
+        ("mmap", (0, 4096, 3, MAP_SHARED | MAP_ANONYMOUS, -1), "EPERM", "EPERM"),
+        ("mmap", (0, 4096, 3, MAP_SHARED_VALIDATE | MAP_ANONYMOUS, -1), "EPERM", "EPERM"),
+        ("mmap", (0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1), "EPERM", "EPERM"),
+        ("setsockopt", (3, SOL_SOCKET, SO_REUSEADDR), "allowed", "allowed"),
+        ("setsockopt", (3, SOL_SOCKET, SO_SNDBUF), "nothing", "nothing"),
+        ("setsockopt", (3, SOL_SOCKET, SO_RCVBUF), "nothing", "nothing"),
         ("setsid", (), "allowed", "EPERM"),
         ("kill", (1,), "allowed", "EPERM"),
         ("kill", (os.getpid(),), "allowed", "allowed"),

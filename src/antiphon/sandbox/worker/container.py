@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from antiphon.sandbox.worker import frames, gvisor, processes
 from antiphon.sandbox.worker.confinement import Confinement
-from antiphon.sandbox.worker.files import SHARED_MODE, Folder, Stamp, remove_tree
+from antiphon.sandbox.worker.files import SHARED_MODE, Folder, Stamp, empty_folder, remove_tree
 from antiphon.sandbox.worker.forking import StartFailed, ZygoteClient
-from antiphon.sandbox.worker.kernel import MAX_FIGURES, SHELL_CELL
+from antiphon.sandbox.worker.kernel import MAX_FIGURE_BYTES, MAX_FIGURES, SHELL_CELL
 from antiphon.sandbox.worker.relay import Relay, receive_listener
 
 Emit = Callable[[frames.Header, bytes], None]
@@ -32,10 +32,13 @@ _INTERRUPT_GRACE = 2.0  # after an interrupt of code that has begun
 _MAX_DELAY = 18.0  # on top of it, that processes wait for a CPU
 _DELAY_POLL = 0.1
 _END_SECONDS = 5.0
+IDLE_SECONDS = 2.0  # between checks of a container without a call
 _IDLE_CPU_SECONDS = 20.0  # that processes may use between two calls
 _REPORT_SECONDS = 0.1
+_OUTPUT_PAUSE = 0.02
 _READ = 65536
 _MAX_EXIT_CODE = 255
+_MAX_HEADER = 4096  # of a frame from a kernel
 _KILL_PAUSE = 0.01  # until processes are killed that those of a command have started meanwhile
 _MAX_COMPLAINT = 500
 _MAX_DRAIN = 32  # reads after the end of a call: a process in the background may print without end
@@ -57,6 +60,18 @@ class Call:
     cpu_limit: float = 0.0
     spared: frozenset[int] | None = None  # processes that are older than a command; None: the call is no command
     exit_code: int | None = None
+    unsent: dict[str, bytearray] = field(default_factory=dict)  # output by stream
+
+    def send_later(self, stream: str, data: bytes) -> None:
+        """Send output with what follows soon: code may print single bytes, a million of them."""
+        if not self.unsent:
+            asyncio.get_running_loop().call_later(_OUTPUT_PAUSE, self.send)
+        self.unsent.setdefault(stream, bytearray()).extend(data)
+
+    def send(self) -> None:
+        for stream, data in self.unsent.items():
+            self.emit({"stream": stream}, bytes(data))
+        self.unsent.clear()
 
 
 @dataclass
@@ -75,6 +90,9 @@ class KernelProcess:
     code: int | None = None
     cpu_base: float = 0.0
     cpu: float = 0.0  # at the last check of limits
+    idle_cpu: float = 0.0  # since the last call, from samples
+    held: int = 0  # memory, as estimated at the last check of files
+    lowered: frozenset[int] = frozenset()  # processes whose sessions have a low priority
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -201,20 +219,21 @@ class Container:
                 assert kernel.writer is not None
                 began, self._server_files = time.monotonic(), set()
                 tree = self._list_tree(kernel)
-                processes.lower_priority(tree)
+                kernel.lowered = processes.lower_priority(tree, frozenset())
                 kernel.cpu_base = self._measure_cpu(kernel, tree)
                 call.spared = frozenset(tree) if code.startswith(SHELL_CELL.encode()) else None
                 kernel.writer.write(frames.pack({"nonce": call.nonce}, code))
                 outcome = await self._await_end(kernel, call, seconds)
                 self._drain(kernel)
             finally:
+                call.send()
                 self._call = None
                 call.begun.set()
                 self.relay.end_all()
-            kernel.cpu_base = self._measure_cpu(kernel, self._list_tree(kernel))
+            kernel.cpu_base, kernel.idle_cpu = self._measure_cpu(kernel, self._list_tree(kernel)), 0.0
             changed = await self._find_changes()
             if kernel.reason in ("disk", "files") or self._allowed != self._limit:
-                await asyncio.to_thread(self._allow_excess)
+                await asyncio.to_thread(self._allow_excess, kernel.ended.is_set())
             return {
                 "outcome": outcome, "reason": kernel.reason, "restarted": restarted, "changed": changed,
                 "dropped": call.dropped, "seconds": time.monotonic() - began, "code": kernel.code,
@@ -344,35 +363,66 @@ class Container:
             self._kernel.ended.set()
             self._lost = True
 
-    async def check_limits(self, with_files: bool) -> None:
-        """Kill the container if it exceeds a limit. RLIMITs hold for single processes and files only."""
+    async def check_processes(self) -> None:
+        """Kill the container if its processes exceed a limit. RLIMITs hold for single ones only."""
         kernel, call, spec = self._kernel, self._call, self._spec
         if kernel is None or not kernel.is_ready or kernel.ended.is_set():
             return
         pids = processes.list_tree(kernel.guard)
+        kernel.lowered = processes.lower_priority(pids, kernel.lowered)
         kernel.cpu = processes.measure_cpu(pids)
-        reason = ""
-        memory = processes.measure_gvisor(pids) if spec.runsc else processes.measure_memory(pids, spec.memory)
-        if memory > spec.memory:
-            reason = "memory"
+        if self._measure_memory(kernel, pids) > spec.memory:
+            await self._kill(kernel, "memory")
         elif spec.runsc and len(pids) > gvisor.count_host_processes(spec):
-            reason = "processes"
-        elif kernel.cpu - kernel.cpu_base > (call.cpu_limit if call else _IDLE_CPU_SECONDS):
-            reason = "cpu"
-        elif with_files:
-            reason = await asyncio.to_thread(self._check_files, pids)
-        if reason and kernel is self._kernel:
-            await self.kill(reason)
+            await self._kill(kernel, "processes")
+        elif call is None:
+            kernel.idle_cpu += processes.count_running(pids) * IDLE_SECONDS
+            if max(kernel.cpu - kernel.cpu_base, kernel.idle_cpu) > _IDLE_CPU_SECONDS:
+                await self._kill(kernel, "cpu")
+        elif kernel.cpu - kernel.cpu_base > call.cpu_limit:
+            await self._kill(kernel, "cpu")
 
-    def _check_files(self, pids: list[int]) -> str:
+    def _measure_memory(self, kernel: KernelProcess, pids: list[int]) -> int:
+        if self._spec.runsc:
+            return processes.measure_gvisor(pids)
+        sockets = processes.measure_sockets(kernel.guard) if self._spec.namespaces else 0
+        return processes.measure_memory(pids, self._spec.memory) + max(kernel.held, sockets)
+
+    async def check_files(self) -> None:
+        """Kill the container if its files exceed a limit, or its processes hold what is counted by their files."""
+        kernel = self._kernel
+        if kernel is None or not kernel.is_ready or kernel.ended.is_set():
+            return
+        if reason := await asyncio.to_thread(self._judge_files, kernel):
+            await self._kill(kernel, reason)
+
+    def _judge_files(self, kernel: KernelProcess) -> str:
         found = self._measure_disk(self._allowed.entries)
         if found.too_deep or found.entries > self._allowed.entries:
             return "files"
-        return "disk" if found.size + processes.measure_unlinked(pids) > self._allowed.size else ""
+        spec = self._spec
+        paths = [spec.data_path, spec.temporary_path]
+        seen = paths if spec.namespaces else map(os.path.realpath, paths)  # those of the kernel have no links
+        pids = processes.list_tree(kernel.guard)
+        held = processes.measure_held(pids, tuple(seen), spec.disk)
+        kernel.held = held.memory
+        return "disk" if found.size + held.disk > self._allowed.size else ""
 
-    def _allow_excess(self) -> None:
-        """Allow the next call the files that this one left, although they exceed the limit: it may delete them."""
+    async def _kill(self, kernel: KernelProcess, reason: str) -> None:
+        if kernel is self._kernel:
+            await self.kill(reason)
+
+    def _allow_excess(self, has_ended: bool) -> None:
+        """Allow the next call the files that this one left, although they exceed the limit: it may delete them.
+
+        All are deleted beyond twice the limit, as otherwise each call could add some. No process may run then.
+        """
         found = self._measure_disk(sys.maxsize)
+        if has_ended and (found.entries > 2 * self._limit.entries or found.size > 2 * self._limit.size):
+            for folder in (self.data, self._temporary):
+                folder.restore_mode()
+                empty_folder(folder.number)
+            found = self._limit
         self._allowed = DiskUse(max(found.entries, self._limit.entries), max(found.size, self._limit.size))
 
     def _measure_disk(self, max_entries: int) -> DiskUse:
@@ -407,7 +457,7 @@ class Container:
     async def _follow(self, kernel: KernelProcess, reader: asyncio.StreamReader) -> None:
         """Take the frames of a kernel. One that breaks the protocol is killed."""
         try:
-            while (frame := await frames.read(reader)) is not None:
+            while (frame := await frames.read(reader, _MAX_HEADER, MAX_FIGURE_BYTES)) is not None:
                 self._take(kernel, *frame)
         except frames.InvalidFrame:
             pass
@@ -424,14 +474,15 @@ class Container:
             call.begun.set()
             if call.outcome:
                 asyncio.get_running_loop().create_task(self._end_code(kernel, call, _INTERRUPT_GRACE))
-        elif "figure" in header:
+        elif "figure" in header and call.figures < MAX_FIGURES:
             call.figures += 1
-            if call.figures <= MAX_FIGURES:
-                call.emit({"figure": call.figures}, payload)
+            call.emit({"figure": call.figures}, payload)
         elif header.get("done") is True:
             code = header.get("exit_code")
             call.exit_code = code if isinstance(code, int) and 0 <= code <= _MAX_EXIT_CODE else None
             call.done.set_result(header.get("raised") is True)
+        else:
+            raise frames.InvalidFrame("a frame that no kernel sends")
 
     def _announce(self, number: int) -> bool:
         """Report a connection to the proxy to the server of the running call; False if there is no call."""
@@ -457,7 +508,7 @@ class Container:
             call.output += len(kept)
             call.dropped += len(data) - len(kept)
             if kept:
-                call.emit({"stream": kernel.pipes[number]}, kept)
+                call.send_later(kernel.pipes[number], kept)
         return True
 
     def _drain(self, kernel: KernelProcess) -> None:

@@ -182,12 +182,17 @@ def remove_tree(path: str) -> None:
     with suppress(FileNotFoundError):
         root = os.open(path, _FOLDER | os.O_NOFOLLOW)
         try:
-            while names := os.listdir(root):
-                for name in names:
-                    _remove_entry(root, name)
+            empty_folder(root)
         finally:
             os.close(root)
         os.rmdir(path)
+
+
+def empty_folder(root: int) -> None:
+    """Delete all in an open folder."""
+    while names := os.listdir(root):
+        for name in names:
+            _remove_entry(root, name)
 
 
 def _remove_entry(root: int, name: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from antiphon.sandbox.worker import processes, syscalls
 from antiphon.sandbox.worker.confinement import Confinement
 from antiphon.sandbox.worker.paths import PYTHON_FLAGS
 
@@ -58,6 +59,7 @@ class ZygoteClient:
             raise StartFailed("the container ended at once")
 
     async def _open(self) -> None:
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - it returns when the program has been started
@@ -108,8 +110,17 @@ class ZygoteClient:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
+            _kill_orphans()
             for awaited in self._answers:
                 if not awaited.done():
                     awaited.set_result({"error": "the zygote has ended"})
             self._answers.clear()
             self._report_end(ALL, -signal.SIGKILL)
+
+
+def _kill_orphans() -> None:
+    """Kill what a zygote and a guard that were both killed leave: it has become this process's own."""
+    with suppress(ChildProcessError):
+        while True:
+            processes.kill_children()
+            os.wait()

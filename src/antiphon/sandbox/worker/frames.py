@@ -28,9 +28,9 @@ def pack(header: Header, payload: bytes = b"") -> bytes:
     return _LENGTHS.pack(len(text), len(payload)) + text + payload
 
 
-def _unpack_lengths(data: bytes) -> tuple[int, int]:
+def _unpack_lengths(data: bytes, max_header: int = MAX_HEADER, max_payload: int = MAX_PAYLOAD) -> tuple[int, int]:
     lengths = _LENGTHS.unpack(data)
-    if lengths[0] > MAX_HEADER or lengths[1] > MAX_PAYLOAD:
+    if lengths[0] > max_header or lengths[1] > max_payload:
         raise InvalidFrame("a frame is too large")
     return lengths
 
@@ -63,10 +63,12 @@ def _receive_exactly(channel: socket.socket, count: int) -> bytes | None:
     return b"".join(pieces) if not count else None
 
 
-async def read(reader: "asyncio.StreamReader") -> Frame | None:
+async def read(
+    reader: "asyncio.StreamReader", max_header: int = MAX_HEADER, max_payload: int = MAX_PAYLOAD
+) -> Frame | None:
     """Wait for a frame; None at the end of the connection."""
     try:
-        size, extra = _unpack_lengths(await reader.readexactly(_LENGTHS.size))
+        size, extra = _unpack_lengths(await reader.readexactly(_LENGTHS.size), max_header, max_payload)
         header = _decode(await reader.readexactly(size))
         return header, await reader.readexactly(extra)
     except (EOFError, ConnectionError):  # EOFError: asyncio.IncompleteReadError

@@ -15,14 +15,14 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from itertools import count
 from typing import Any
 
 from antiphon.sandbox.worker import frames, gvisor, landlock
 from antiphon.sandbox.worker.confinement import Confinement
-from antiphon.sandbox.worker.container import Container
+from antiphon.sandbox.worker.container import IDLE_SECONDS, Container
 from antiphon.sandbox.worker.files import remove_tree
 from antiphon.sandbox.worker.forking import ALL, StartFailed, ZygoteClient
 from antiphon.sandbox.worker.paths import FileRefused
@@ -33,7 +33,7 @@ _MAX_CONNECTIONS = 256
 _MAX_CALLS = 4096  # at a time, on one connection: two for each connection of code to a proxy
 _FIRST_CLIENT_SECONDS = 30.0
 _WATCH_SECONDS = 0.1
-_FILES_EVERY, _IDLE_EVERY = 3, 20  # rounds of the watchdog
+_FILES_EVERY, _IDLE_EVERY = 3, round(IDLE_SECONDS / _WATCH_SECONDS)  # rounds of the watchdog
 _FIRST_UID = 1_900_000_000  # above the ranges of systemd and of most containers
 _UIDS = 60_000
 _TRIAL = b"import colorsys, wave, subprocess; subprocess.run(['/bin/sh', '-c', ':'], check=True)"
@@ -61,6 +61,7 @@ class ContainerHost:
         self._count = 0
         self._first_uid = _find_first_uid()
         self._zygote = ZygoteClient(folder, self._note_end)
+        self._checks: dict[Callable[[], Coroutine[Any, Any, None]], asyncio.Task[None]] = {}
         self.level = "none"
         self.refused: dict[str, str] = {}  # why stronger levels are not used
         self.kills: dict[str, int] = {}
@@ -115,7 +116,7 @@ class ContainerHost:
         self._containers[name] = container
         try:
             await container.start()
-        except (StartFailed, asyncio.CancelledError):
+        except (StartFailed, OSError, asyncio.CancelledError):
             await container.stop()
             del self._containers[name]
             raise
@@ -205,13 +206,19 @@ class ContainerHost:
 
     async def watch(self) -> None:
         """Check the limits of all containers, of idle ones less often."""
-        turn = 0
-        while True:
+        for turn in count(1):
             await asyncio.sleep(_WATCH_SECONDS)
-            turn += 1
-            for container in [*self._containers.values()]:
+            for container in self._containers.values():
                 if container.is_running or turn % _IDLE_EVERY == 0:
-                    await container.check_limits(with_files=turn % _FILES_EVERY == 0 or not container.is_running)
+                    self._check(container.check_processes)
+                    if turn % _FILES_EVERY == 0 or not container.is_running:
+                        self._check(container.check_files)
+
+    def _check(self, check: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin a check, unless the last one has not ended: one container does not delay the checks of others."""
+        if check not in self._checks:
+            self._checks[check] = task = asyncio.get_running_loop().create_task(check())
+            task.add_done_callback(lambda _: self._checks.pop(check, None))
 
     def _note_end(self, guard: int, code: int) -> None:
         for container in self._containers.values():

@@ -18,7 +18,8 @@ FLAGS = (
     | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWCGROUP
 )  # fmt: skip
 INNER_UID = 1000
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# Not /dev/zero: mapped and shared, it is memory that no limit counts. /dev/full reads the same, and cannot be mapped.
+DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 SHARED_FILES = ("/etc/ld.so.cache", "/etc/localtime")
 # The certificates of authorities: the first is their path in a container with network, from the first that exists.
 CERTIFICATES = (
@@ -26,7 +27,7 @@ CERTIFICATES = (
     "/etc/ssl/cert.pem",
 )  # fmt: skip
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
-_SHARED_MEMORY = "size=64m,mode=1777"
+_SHARED_MEMORY = "size=64m,nr_inodes=4096,mode=1777"
 _TEXTS = {
     "/etc/passwd": "sandbox:x:{uid}:{uid}::/mnt/data:/bin/sh\n",
     "/etc/group": "sandbox:x:{uid}:\n",
@@ -36,6 +37,7 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _PROXY = ("127.0.0.1", 3128)
 _PROXY_URL = "http://{}:{}".format(*_PROXY)
 _MAX_WAITING = 16
+_TCP_BUFFER = "4096 65536 131072"  # bytes: as large as those of other sockets, by which memory is counted
 PROXY_ENVIRONMENT = {
     "SSL_CERT_FILE": CERTIFICATES[0],
     **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), _PROXY_URL),
@@ -74,6 +76,9 @@ def _write(path: str, text: str) -> None:
 def enter_root(base: str, data: str, temporary: str, skills: str, readable: list[str], network: bool) -> None:
     """Make an empty folder the root of a file system with the readable folders, /mnt/data, /tmp and skills."""
     os.umask(0o022)
+    for name in ("tcp_rmem", "tcp_wmem"):
+        with suppress(OSError):  # read-only in some containers
+            _write(f"/proc/sys/net/ipv4/{name}", _TCP_BUFFER)
     syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
     syscalls.mount("tmpfs", base, "tmpfs", NOSUID | NODEV, "size=4m,nr_inodes=4096,mode=755")
     for source, path, flags in ((data, "/mnt/data", 0), (temporary, "/tmp", 0), (skills, SKILLS, RDONLY)):
@@ -125,6 +130,7 @@ def _make_files(base: str) -> Iterator[str]:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         os.symlink(f"/proc/self/fd/{number}", f"{base}/dev/{name}")
     os.symlink("/proc/self/fd", base + "/dev/fd")
+    os.symlink("full", base + "/dev/zero")
 
 
 def _copy_certificates(base: str) -> None:

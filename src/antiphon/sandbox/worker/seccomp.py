@@ -1,13 +1,14 @@
 """The filter of system calls: a BPF program that allows the calls of syscall_table.py and refuses all others.
 
-Refused calls fail with EPERM; clone3 with ENOSYS, so that glibc uses clone, whose flags a filter can see.
+Refused calls fail with EPERM. clone3 and fallocate fail as in kernels and file systems without them, so that glibc uses
+clone, whose flags a filter can see, and writes zeros, which takes the time in which limits are checked.
 """
 
 import ctypes
 import os
 import struct
 from collections.abc import Sequence
-from errno import ENOSYS, EPERM
+from errno import ENOSYS, EOPNOTSUPP, EPERM
 from platform import machine
 from typing import Final, NamedTuple
 
@@ -51,6 +52,12 @@ _ATTRIBUTE_CALLS: Final = (
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
     *("utime", "utimes", "futimesat", "utimensat"),
 )
+_UNSUPPORTED: Final = {"clone3": ENOSYS, "fallocate": EOPNOTSUPP}
+_BUFFER_OPTIONS: Final = (7, 8)  # SO_SNDBUF, SO_RCVBUF: sockets keep the size by which their memory is counted
+# MAP_SHARED, MAP_ANONYMOUS, MAP_HUGETLB. Memory that is shared without a file stays when all but one page of it is
+# unmapped, so no limit would count it. Huge pages are not counted either.
+_MAPPINGS: Final = (0, 0x01, 0x20)
+_MAPPING_MASK: Final = 0x40021
 _NETWORK_CALLS: Final = ("bind", "connect", "listen", "accept", "accept4")
 
 # Conditions at all levels; calls without one here and below are refused.
@@ -61,6 +68,7 @@ _CONDITIONS: Final[dict[str, list[Condition]]] = {
     "prctl": [Condition(0, _PRCTLS)],
     "prlimit64": [Condition(0, (0,))],  # of this process only
     "setrlimit": [],
+    "mmap": [Condition(3, _MAPPINGS, _MAPPING_MASK)],
     "setpriority": [Condition(0, (0,)), Condition(1, (0,))],
     "sched_setaffinity": [Condition(0, (0,))],
 }
@@ -101,7 +109,9 @@ def assemble(namespaces: bool, scoped_signals: bool, shared_user: bool) -> bytes
     for name, conditions in _make_conditions(namespaces, scoped_signals).items():
         if name in RESTRICTED:
             program += _check_arguments(RESTRICTED[name], conditions)
-    program += [_make(_EQUAL, RESTRICTED["clone3"], 0, 1), _make(_RETURN, _ERRNO | ENOSYS)]
+    program += _ignore_options(RESTRICTED["setsockopt"], _BUFFER_OPTIONS)
+    for name, error in _UNSUPPORTED.items():
+        program += [_make(_EQUAL, RESTRICTED[name], 0, 1), _make(_RETURN, _ERRNO | error)]
     return b"".join([*program, _make(_RETURN, _ERRNO | EPERM)])
 
 
@@ -114,6 +124,15 @@ def _check_arguments(number: int, conditions: Sequence[Condition]) -> list[Instr
         body += [_make(_EQUAL, value & _ALL, count - index, 0) for index, value in enumerate(condition.values)]
         body += [_make(_RETURN, _ERRNO | EPERM)]
     return [_make(_EQUAL, number, 0, len(body) + 1), *body, _make(_RETURN, _ALLOW)]
+
+
+def _ignore_options(number: int, options: Sequence[int]) -> list[Instruction]:
+    """Return instructions by which setsockopt succeeds with some options, and does nothing."""
+    count = len(options)
+    body = [_make(_LOAD, _ARGUMENTS + 8 * 2)]
+    body += [_make(_EQUAL, option, count - index, 0) for index, option in enumerate(options)]
+    body += [_make(_RETURN, _ALLOW), _make(_RETURN, _ERRNO | 0)]
+    return [_make(_EQUAL, number, 0, len(body)), *body]
 
 
 def _make(code: int, value: int, if_true: int = 0, if_false: int = 0) -> Instruction:

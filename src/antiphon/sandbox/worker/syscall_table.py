@@ -22,13 +22,13 @@ fstatfs=138/44 access=21 faccessat=269/48 faccessat2=439/439 readlink=89 readlin
 getdents64=217/61 getcwd=79/17 chdir=80/49 fchdir=81/50 mkdir=83 mkdirat=258/34 mknod=133 mknodat=259/33
 rmdir=84 unlink=87 unlinkat=263/35 rename=82 renameat=264/38 renameat2=316/276 link=86 linkat=265/37 symlink=88
 symlinkat=266/36 chmod=90 fchmod=91/52 fchmodat=268/53 fchmodat2=452/452 chown=92 fchown=93/55 lchown=94
-fchownat=260/54 umask=95/166 truncate=76/45 ftruncate=77/46 fallocate=285/47 fadvise64=221/223 fsync=74/82
+fchownat=260/54 umask=95/166 truncate=76/45 ftruncate=77/46 fadvise64=221/223 fsync=74/82
 fdatasync=75/83 sync_file_range=277/84 sendfile=40/71 copy_file_range=326/285 flock=73/32 utime=132 utimes=235
 futimesat=261 utimensat=280/88 getxattr=191/8 lgetxattr=192/9 fgetxattr=193/10 listxattr=194/11
 llistxattr=195/12 flistxattr=196/13 readahead=187/213 pipe=22 pipe2=293/59 poll=7 ppoll=271/73 select=23
 pselect6=270/72 epoll_create=213 epoll_create1=291/20 epoll_ctl=233/21 epoll_wait=232 epoll_pwait=281/22
 epoll_pwait2=441/441 eventfd=284 eventfd2=290/19 timerfd_create=283/85 timerfd_settime=286/86
-timerfd_gettime=287/87 signalfd=282 signalfd4=289/74 mmap=9/222 munmap=11/215 mprotect=10/226 mremap=25/216
+timerfd_gettime=287/87 signalfd=282 signalfd4=289/74 munmap=11/215 mprotect=10/226 mremap=25/216
 madvise=28/233 brk=12/214 msync=26/227 mincore=27/232 membarrier=324/283 rseq=334/293 futex=202/98
 futex_waitv=449/449 set_robust_list=273/99 set_tid_address=218/96 vfork=58 fork=57 execve=59/221
 execveat=322/281 exit=60/93 exit_group=231/94 wait4=61/260 waitid=247/95 getpid=39/172 getppid=110/173
@@ -41,7 +41,7 @@ clock_nanosleep=230/115 clock_gettime=228/113 clock_getres=229/114 gettimeofday=
 getrlimit=97/163 getrusage=98/165 getpriority=140/141 sched_yield=24/124 sched_getaffinity=204/123
 sched_getparam=143/121 sched_getscheduler=145/120 sched_get_priority_max=146/125 sched_get_priority_min=147/126
 sched_rr_get_interval=148/127 getcpu=309/168 sysinfo=99/179 uname=63/160 getrandom=318/278 arch_prctl=158
-getsockname=51/204 getpeername=52/205 getsockopt=55/209 setsockopt=54/208 sendto=44/206 recvfrom=45/207
+getsockname=51/204 getpeername=52/205 getsockopt=55/209 sendto=44/206 recvfrom=45/207
 sendmsg=46/211 recvmsg=47/212 sendmmsg=307/269 recvmmsg=299/243 shutdown=48/210 pidfd_open=434/434
 """
 
@@ -51,6 +51,7 @@ clone=56/220 clone3=435/435 socket=41/198 socketpair=53/199 ioctl=16/29 fcntl=72
 prlimit64=302/261 setrlimit=160/164 setpriority=141/140 sched_setaffinity=203/122 kill=62/129 tkill=200/130
 tgkill=234/131 rt_sigqueueinfo=129/138 rt_tgsigqueueinfo=297/240 pidfd_send_signal=424/424 setsid=112/157
 setpgid=109/154 bind=49/200 connect=42/203 listen=50/201 accept=43/202 accept4=288/242
+mmap=9/222 fallocate=285/47 setsockopt=54/208
 """
 
 

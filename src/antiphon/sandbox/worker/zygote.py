@@ -6,7 +6,8 @@ guard, a process between it and the kernel:
 - With namespaces, the guard is process 1 of the container. When it ends, the operating system kills all others.
 - Without, it stays outside, adopts processes whose parents have ended, and kills the kernel's group before it ends.
 
-A guard ends when its kernel or the zygote does; the zygote ends when the sandbox process does.
+A guard ends when its kernel or the zygote does; the zygote ends when the sandbox process does. What a guard that was
+killed leaves, the zygote kills, and what both leave, the sandbox process.
 """
 
 import gc
@@ -20,7 +21,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
-from antiphon.sandbox.worker import gvisor, namespaces, syscalls
+from antiphon.sandbox.worker import gvisor, namespaces, processes, syscalls
 from antiphon.sandbox.worker.confinement import Confinement, confine, drop_privileges
 from antiphon.sandbox.worker.frames import pack
 from antiphon.sandbox.worker.kernel import Kernel, load_plotting
@@ -79,7 +80,9 @@ class Zygote:
     def __init__(self, control: socket.socket, wakeup: int) -> None:
         self._control = control
         self._wakeup = wakeup
+        self._guards: set[int] = set()
         self._readable = namespaces.list_readable()
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
 
     def serve(self) -> None:
         while True:
@@ -95,8 +98,11 @@ class Zygote:
             os.read(self._wakeup, 4096)
         with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                code = os.waitstatus_to_exitcode(ended[1])
-                self._control.send(json.dumps({"ended": ended[0], "code": code}).encode())
+                if ended[0] in self._guards:
+                    self._guards.discard(ended[0])
+                    code = os.waitstatus_to_exitcode(ended[1])
+                    self._control.send(json.dumps({"ended": ended[0], "code": code}).encode())
+                processes.kill_children(spared=self._guards)
 
     def _take_request(self) -> bool:
         """Start a container; False if the sandbox process has ended."""
@@ -105,7 +111,9 @@ class Zygote:
             return False
         answer: dict[str, Any]
         try:
-            answer = {"started": self._start(Confinement(**json.loads(message)), files)}
+            guard = self._start(Confinement(**json.loads(message)), files)
+            self._guards.add(guard)
+            answer = {"started": guard}
         except OSError as error:
             answer = {"error": f"{error.filename}: {error.strerror}"}
         finally:
