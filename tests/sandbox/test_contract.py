@@ -401,7 +401,7 @@ for n in range(20_000):
 )
 async def test_what_no_folder_and_no_process_shows_is_limited(sandbox: Sandbox, code: str, reason: str) -> None:
     if (await sandbox.status()).level == "gvisor" and reason == "memory":
-        pytest.skip("gVisor's own tables are counted with its memory")
+        pytest.skip("not applicable: gVisor's own tables are counted with its memory")
     await sandbox.start("small", replace(LIMITS, memory=128 << 20))
     record = await run_code(sandbox, f"{MAP}{code}time.sleep(60)", 40, "small")
     await sandbox.stop("small")
@@ -418,7 +418,7 @@ async def test_what_no_folder_and_no_process_shows_is_limited(sandbox: Sandbox, 
 )
 async def test_memory_and_disk_that_could_be_taken_between_two_checks_are_refused(sandbox: Sandbox, code: str) -> None:
     if (await sandbox.status()).level == "gvisor" and "/dev/zero" in code:
-        pytest.skip("gVisor's own memory is counted")
+        pytest.skip("not applicable: gVisor's own memory is counted")
     assert (await run_code(sandbox, code)).result.outcome == "raised"
 
 
