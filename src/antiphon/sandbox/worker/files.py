@@ -189,7 +189,7 @@ def remove_tree(path: str) -> None:
 
 
 def empty_folder(root: int) -> None:
-    """Delete all in an open folder."""
+    """Delete everything in an open folder."""
     while names := os.listdir(root):
         for name in names:
             _remove_entry(root, name)

@@ -81,7 +81,7 @@ def _read(path: str) -> str:
     return ""
 
 
-# that a socket and its peer may hold for it; the filter of system calls does not let them be enlarged
+# The most memory of a socket and its peer, since the filter of system calls does not let buffers be enlarged.
 _SOCKET_BYTES = 2 * int(_read("/proc/sys/net/core/wmem_default") or 1 << 18)
 
 
@@ -127,7 +127,9 @@ def measure_cpu(pids: list[int]) -> float:
 
 
 def count_running(pids: list[int]) -> int:
-    """Return how many processes use a CPU, or would. Of those that nobody waits for, no other trace remains."""
+    """Return how many processes run or are ready to run, at most one per CPU. Children that nobody waits for leave no
+    other trace of their CPU time.
+    """
     states = [_read(f"/proc/{pid}/stat").rpartition(") ")[2][:1] for pid in pids]
     return min(states.count("R"), os.cpu_count() or 1)
 
@@ -143,14 +145,14 @@ def measure_delay(pids: list[int]) -> float:
 
 
 class HeldResources(NamedTuple):
-    """What processes hold without a name by which it would be counted elsewhere, in bytes."""
+    """The bytes that processes hold and that no other measurement counts, because they have no name."""
 
     disk: int  # deleted files that are open, mapped, or in a message between sockets
     memory: int  # of the kernel, for mappings and sockets: the most that they can take
 
 
 def measure_held(pids: list[int], folders: tuple[str, ...], max_disk: int) -> HeldResources:
-    """Measure what processes hold. They can write to `folders`, which have these paths for them."""
+    """Measure what processes hold. `folders` are the folders that they can write to, by the paths that they see."""
     deleted = re.compile(_DELETED % b"|".join(re.escape(folder.encode()) for folder in folders), re.MULTILINE)
     files = {one.st_ino: one.st_blocks * 512 for pid in pids for one in _list_unlinked(pid, is_memory=False)}
     sockets: set[int] = set()

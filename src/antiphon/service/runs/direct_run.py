@@ -48,7 +48,9 @@ class ClientDrivenRun(ActiveRun):
             self.task.cancel()
 
     def end(self) -> None:
-        """If the end is not stored, another server may have stored another one: followers read it from the store."""
+        """Mark the run as over. Followers see its end if that is stored; otherwise they read the store, where another
+        server may have written another end.
+        """
         if self.owned_row is None or self.owned_row.ended:
             self.visible_lists = len(self.log)
         super().end()

@@ -214,8 +214,9 @@ class Follower:
                 await self._wait_notified(waiter)
 
     async def _feed_remaining(self, feed: EventFeed, entries: Sequence[LogEntry]) -> None:
-        """Feed what was not fed yet of a complete log, with its images; at least its end: the log is shorter than what
-        was fed if another server has ended a response that it has not seen.
+        """Feed the entries of a complete log that were not fed yet, with their images, and always its end.
+
+        The log has fewer entries than were fed if another server has ended the response without having its output.
         """
         images, remaining = self._runs.images, entries[feed.entry_count :] or entries[-1:]
         if images is None:
