@@ -341,12 +341,7 @@ class ToolLoop(Struct, eq=False):
         return result
 
     def _record_failure(
-        self,
-        kind: str,
-        call: ModelToolCall,
-        outcome: ToolOutcome,
-        failure: AntiphonError,
-        started: float | None = None,
+        self, kind: str, call: ModelToolCall, outcome: ToolOutcome, failure: AntiphonError, started: float | None = None
     ) -> ToolResult:
         """Return the result of a call that failed. `started` is None if the call was not attempted."""
         self.tool_outcomes.append((kind, outcome, 0.0 if started is None else monotonic() - started))

@@ -30,12 +30,7 @@ from antiphon.render.tools.computer import OLD_SCREENSHOT, find_first_screenshot
 from antiphon.render.tools.declarations import offer_tools
 from antiphon.render.tools.offered_tools import HostedToolLookup, OfferedTools, no_hosted_tool
 from antiphon.render.tools.tool_choice import apply_tool_choice
-from antiphon.render.tools.tool_results import (
-    ApprovalHistory,
-    VisibleImages,
-    show_generated_images,
-    strip_binary_data,
-)
+from antiphon.render.tools.tool_results import ApprovalHistory, VisibleImages, show_generated_images, strip_binary_data
 
 VERBOSITY: Final = {"low": "Keep your answers short.", "medium": "", "high": "Answer at length and in detail."}
 _INSTRUCTION_ROLES: Final = frozenset({"system", "developer"})

@@ -133,12 +133,7 @@ def _api_routes(config: Config, components: ServerComponents, delivery: Delivery
         store_enabled,
     )
     conversations = Conversations(
-        components.store,
-        components.history,
-        config.limits,
-        components.keyring,
-        store_enabled,
-        components.stored_images,
+        components.store, components.history, config.limits, components.keyring, store_enabled, components.stored_images
     )
     limits, parts = config.limits, components.parts
     counter, compactions = components.input_token_counter, components.compactions

@@ -292,9 +292,7 @@ def _planner_settings(
     return PlannerSettings(
         output_limits=OutputTokenLimits(default=inference.default_output_tokens, maximum=inference.max_output_tokens),
         timeouts=Timeouts(
-            first=inference.first_token_timeout,
-            idle=inference.idle_timeout,
-            total=inference.run_timeout,
+            first=inference.first_token_timeout, idle=inference.idle_timeout, total=inference.run_timeout
         ),
         store_enabled=not config.storage.disable_store,
         output_retries=inference.insist,

@@ -21,12 +21,7 @@ from antiphon.limits import Limits
 from antiphon.protocol.decoding.checks import check_choices
 from antiphon.protocol.schemas.vetting import SchemaVetter
 from antiphon.protocol.types.completions import CompletionFields, ResponseFormat
-from antiphon.protocol.types.response import (
-    Format,
-    JsonObjectFormat,
-    JsonSchemaFormat,
-    StructuralTagFormat,
-)
+from antiphon.protocol.types.response import Format, JsonObjectFormat, JsonSchemaFormat, StructuralTagFormat
 from antiphon.protocol.types.tools import Json
 
 # Per field: the values that have no effect, and the hint in the error for any other value.

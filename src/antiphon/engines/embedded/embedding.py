@@ -152,8 +152,7 @@ class EmbeddingModel(LocalModel):
             return None
         if not any(name in _normalise_name(self._header.name) for name in map(_normalise_name, MATRYOSHKA)):
             raise UnsupportedParameter(
-                f"Vectors of the model {self.id} have {native} dimensions and cannot be shortened.",
-                param="dimensions",
+                f"Vectors of the model {self.id} have {native} dimensions and cannot be shortened.", param="dimensions"
             )
         if native is not None and requested > native:
             raise InvalidValue(f"Vectors of the model {self.id} have {native} dimensions.", param="dimensions")

@@ -11,12 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from antiphon.core.prompt import IMAGE_MARKER
-from antiphon.engines.embedded.base import (
-    DEFAULT_CONTEXT,
-    DEFAULT_EMBEDDING_CONTEXT,
-    ChildEngine,
-    ChildEngineSettings,
-)
+from antiphon.engines.embedded.base import DEFAULT_CONTEXT, DEFAULT_EMBEDDING_CONTEXT, ChildEngine, ChildEngineSettings
 from antiphon.engines.embedded.embedding import EmbeddingModel, pooling_type
 from antiphon.engines.embedded.model import LocalModel
 from antiphon.engines.embedded.model_files import ModelSource, find_projector
@@ -90,9 +85,5 @@ def _check_projector(path: Path, source: ModelSource) -> str:
 
 def _to_openvino(launch: LlamaCppLaunch) -> OpenVinoLaunch:
     return OpenVinoLaunch(
-        model=launch.model,
-        context=launch.context,
-        slots=launch.slots,
-        threads=launch.threads,
-        pooling=launch.pooling,
+        model=launch.model, context=launch.context, slots=launch.slots, threads=launch.threads, pooling=launch.pooling
     )

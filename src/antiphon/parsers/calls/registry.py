@@ -8,15 +8,7 @@ from msgspec.structs import replace
 
 from antiphon.core.prompt import Json
 from antiphon.errors import StartupError
-from antiphon.parsers.calls.base import (
-    CallFrame,
-    CallKeys,
-    CallShape,
-    CallTags,
-    JsonFrame,
-    LiteralFrame,
-    TagFrame,
-)
+from antiphon.parsers.calls.base import CallFrame, CallKeys, CallShape, CallTags, JsonFrame, LiteralFrame, TagFrame
 from antiphon.parsers.calls.delimited_calls import DelimitedCalls
 from antiphon.parsers.calls.grammar import JSON_LIST
 from antiphon.plugins import find_plugin, list_names, load_reference
@@ -145,11 +137,7 @@ FORMATS: Final[dict[str, CallFrame]] = {
     ),
     "gemma4": _control_frame(LiteralFrame, "<|tool_call>", "<tool_call|>", '<|"|>', quote='<|"|>'),
     "gigachat3": JsonFrame(
-        openings=(
-            "<|message_sep|>\n\nfunction call<|role_sep|>\n",
-            "function call<|role_sep|>\n",
-            "<|function_call|>",
-        ),
+        openings=("<|message_sep|>\n\nfunction call<|role_sep|>\n", "function call<|role_sep|>\n", "<|function_call|>"),
         closings=("<|message_sep|>", "</s>"),
         controls=("<|message_sep|>", "<|role_sep|>", "<|function_call|>"),
     ),

@@ -15,13 +15,7 @@ from typing import Final, NamedTuple
 from antiphon.core.deltas import CallDelta, CallStarted
 from antiphon.core.prompt import Json
 from antiphon.parsers.calls.base import Piece, TagFrame
-from antiphon.parsers.calls.delimited_calls import (
-    MAX_BUFFERED,
-    BufferRule,
-    CallReader,
-    DelimitedCalls,
-    MarkerFinder,
-)
+from antiphon.parsers.calls.delimited_calls import MAX_BUFFERED, BufferRule, CallReader, DelimitedCalls, MarkerFinder
 from antiphon.parsers.calls.typed_values import (
     ANY,
     TEXT,

@@ -89,9 +89,7 @@ def read_cancel(message: SocketMessage) -> str:
 def to_socket_error(error: AntiphonError) -> SocketError:
     body = ErrorBody(type=error.type, code=error.code, message=error.message, param=error.param)
     return SocketError(
-        status=error.status,
-        error=body,
-        retry_after=UNSET if error.retry_after is None else error.retry_after,
+        status=error.status, error=body, retry_after=UNSET if error.retry_after is None else error.retry_after
     )
 
 

@@ -111,10 +111,7 @@ def build_harmony_settings(
 
 
 def derive_constraint(
-    request: CreateResponse,
-    chat: ChatPrompt,
-    constraint_kinds: frozenset[ConstraintKind],
-    builtins: bool = False,
+    request: CreateResponse, chat: ChatPrompt, constraint_kinds: frozenset[ConstraintKind], builtins: bool = False
 ) -> HarmonyConstraint:
     """Derive the constraint from `tool_choice`, `text.format`, strict tools and a reasoning effort of none.
 

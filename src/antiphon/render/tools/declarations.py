@@ -332,9 +332,4 @@ def _input_schema(tool: wire.CustomTool) -> Json:
         text["description"] += f" It must match this {kind}:\n{tool.format.definition}"
         if tool.format.syntax == "regex":
             text["pattern"] = anchor_pattern(tool.format.definition)
-    return {
-        "type": "object",
-        "properties": {"input": text},
-        "required": ["input"],
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": {"input": text}, "required": ["input"], "additionalProperties": False}

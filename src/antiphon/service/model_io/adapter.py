@@ -14,16 +14,7 @@ from typing import Final, Protocol
 
 from msgspec import UNSET, Struct
 
-from antiphon.core.prompt import (
-    ChatPrompt,
-    Constraint,
-    Json,
-    JsonObject,
-    JsonSchema,
-    Prompt,
-    Sampling,
-    StructuralTag,
-)
+from antiphon.core.prompt import ChatPrompt, Constraint, Json, JsonObject, JsonSchema, Prompt, Sampling, StructuralTag
 from antiphon.engines.base import Capabilities
 from antiphon.parsers.base import DEFAULT_OPTIONS, Parser, ParserOptions
 from antiphon.parsers.chat import ChatParser

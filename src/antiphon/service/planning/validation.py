@@ -7,13 +7,7 @@ from msgspec import UNSET
 
 from antiphon.config.areas import CacheKeyUse
 from antiphon.engines.base import Capabilities
-from antiphon.errors import (
-    InvalidValue,
-    MissingParameter,
-    UnknownConversation,
-    UnknownPrevious,
-    UnsupportedParameter,
-)
+from antiphon.errors import InvalidValue, MissingParameter, UnknownConversation, UnknownPrevious, UnsupportedParameter
 from antiphon.protocol.decoding.stored_items import is_reference
 from antiphon.protocol.types.items import CompactionTrigger
 from antiphon.protocol.types.request import CreateResponse
@@ -149,8 +143,7 @@ def _uses_cache_key(request: CreateResponse, capabilities: Capabilities, cache_k
 
 def choices_error() -> UnsupportedParameter:
     return UnsupportedParameter(
-        "With `n` > 1 only messages are generated; tools and compaction are not supported. Send `n`: 1.",
-        param="n",
+        "With `n` > 1 only messages are generated; tools and compaction are not supported. Send `n`: 1.", param="n"
     )
 
 

@@ -57,8 +57,7 @@ def accept_fields(decoded: DecodedRequest) -> DecodedRequest:
     request, sent = decoded.request, decoded.sent
     if "request_id" in sent and not _REQUEST_ID.fullmatch(request.request_id or ""):
         raise InvalidValue(
-            "Invalid value for 'request_id': 1 to 128 letters, digits, '.', '_' or '-' expected.",
-            param="request_id",
+            "Invalid value for 'request_id': 1 to 128 letters, digits, '.', '_' or '-' expected.", param="request_id"
         )
     if request.cache_salt == "":
         raise InvalidValue("Invalid value for 'cache_salt': it must not be empty.", param="cache_salt")

@@ -217,9 +217,7 @@ class CompactionStep(Struct, eq=False):
         item = await self._keyring.encrypt_memory(prepared_request.tenant, memory)
         key = context.new_key()
         await context.feed(
-            ServerItemStarted(key, Compaction(encrypted_content="")),
-            ServerItemDone(key, item),
-            TurnEnded(counts),
+            ServerItemStarted(key, Compaction(encrypted_content="")), ServerItemDone(key, item), TurnEnded(counts)
         )
 
     def _open_run(self, prepared_request: PreparedRequest) -> CompletionRun:

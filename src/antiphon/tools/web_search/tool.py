@@ -28,12 +28,7 @@ class WebSearch(BuiltInTool):
     """The web_search tool; see `BuiltInTool`."""
 
     kind = "web_search"
-    types: tuple[type, ...] = (
-        WebSearchTool,
-        WebSearchTool20250826,
-        WebSearchPreviewTool,
-        WebSearchPreviewTool20250311,
-    )
+    types: tuple[type, ...] = (WebSearchTool, WebSearchTool20250826, WebSearchPreviewTool, WebSearchPreviewTool20250311)
     harmony = HARMONY
     recipients: Mapping[str, str] = RECIPIENTS
 

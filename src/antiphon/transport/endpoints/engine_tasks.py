@@ -19,12 +19,7 @@ from antiphon.engines.base import Task
 from antiphon.ids import new_dashed_id
 from antiphon.limits import Limits
 from antiphon.protocol.bodies import tokens
-from antiphon.protocol.bodies.embeddings import (
-    CreateEmbedding,
-    EmbeddingList,
-    decode_embedding,
-    encode_vectors,
-)
+from antiphon.protocol.bodies.embeddings import CreateEmbedding, EmbeddingList, decode_embedding, encode_vectors
 from antiphon.protocol.bodies.passthrough import MultipartForm, decode_ranking, read_form
 from antiphon.protocol.bodies.speech import EVENT_STREAM, MEDIA_TYPES, CreateSpeech, decode_speech
 from antiphon.service.engine_tasks import EngineTasks

@@ -31,10 +31,7 @@ class StandardHeaders:
     def __init__(self, settings: CompatibilitySettings, loads: ReadLoads) -> None:
         """`loads`: returns the current load, by the names that are reported."""
         self._loads = loads
-        defaults = {
-            _ORGANIZATION: settings.default_openai_organization,
-            _VERSION: settings.default_openai_version,
-        }
+        defaults = {_ORGANIZATION: settings.default_openai_organization, _VERSION: settings.default_openai_version}
         self._defaults = {name: value.encode() for name, value in defaults.items() if value is not None}
         self._default_headers = [*self._defaults.items()]
         self._region = (b"x-ms-region", settings.azure_region.encode()) if settings.azure_headers else None

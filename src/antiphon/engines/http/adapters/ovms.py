@@ -54,8 +54,7 @@ class Ovms(HttpEngine):
     tokenize_field = "text"
     fields: ClassVar[Column] = {
         "include_stop_str_in_output": SentField(
-            "include_stop_str_in_output",
-            note="it always includes it in a stream; Antiphon removes it unless requested",
+            "include_stop_str_in_output", note="it always includes it in a stream; Antiphon removes it unless requested"
         ),
         "n": SentField("n", note="with `best_of`; otherwise as several calls, ordered by their log probabilities"),
         "best_of": SentField("best_of", note="beam width; not streamed"),
