@@ -150,6 +150,36 @@ async def test_files_that_a_call_changes_are_listed(sandbox: Sandbox) -> None:
         await sandbox.remove("c", "out/b")
 
 
+LONG_NAMES = """
+import os
+folder = '/mnt/data/' + '/'.join(['é' * 120] * 4)
+os.makedirs(folder), os.chdir(folder)
+for n in range(1200): os.close(os.open(f'{n}', os.O_CREAT))
+"""
+
+
+async def test_more_changed_files_than_a_message_has_room_for_are_counted(sandbox: Sandbox) -> None:
+    await sandbox.start("many", replace(LIMITS, files=2000))
+    record = await run_code(sandbox, LONG_NAMES, 60, "many")
+    listed = len(record.result.changed)
+    assert (1000 < listed < 1200, record.result.unlisted) == (True, 1200 - listed)
+    assert len(await sandbox.list_files("many")) == listed
+    assert (await run_code(sandbox, "6 * 7")).stdout == "42\n"
+    await sandbox.stop("many")
+
+
+async def test_a_file_whose_path_is_too_long_to_read_it_is_not_listed(sandbox: Sandbox) -> None:
+    code = "import os\nfor n in range(9): os.mkdir('x' * 255), os.chdir('x' * 255), open('f', 'w')"
+    record = await run_code(sandbox, code)
+    assert [len(file.path) for file in record.result.changed] == [257, 513, 769]
+
+
+async def test_code_that_no_message_has_room_for_is_refused_and_ends_no_container(sandbox: Sandbox) -> None:
+    with pytest.raises(InvalidValue, match="at most 8,388,608 bytes"):
+        await run_code(sandbox, "#" * ((8 << 20) + 1))
+    assert (await run_code(sandbox, "6 * 7")).stdout == "42\n"
+
+
 _CHANGES = """
 import os
 folder = '/home/oai/skills/pdf-1'

@@ -52,6 +52,7 @@ class CodeResult(Struct, frozen=True, kw_only=True):
     reason: str = ""
     restarted: bool = False  # an earlier kernel was lost: this call began without its variables
     changed: tuple[ContainerFile, ...] = ()
+    unlisted: int = 0  # more files that were changed
     dropped: int = 0  # bytes of output beyond the limit
     seconds: float = 0.0
     exit_code: int | None = None  # of a command that has ended by itself; 128 and more: by a signal

@@ -92,6 +92,8 @@ class SandboxConnection:
     def _send(self, header: frames.Header, payload: bytes) -> None:
         if not self.is_open:
             raise SandboxUnavailable(self._lost)
+        if len(payload) > frames.MAX_PAYLOAD:  # the sandbox process would end the connection
+            raise errors.InvalidValue(f"Code has at most {frames.MAX_PAYLOAD:,} bytes.", param="code")
         self._writer.write(frames.pack(header, payload))
 
     async def _receive(self) -> None:

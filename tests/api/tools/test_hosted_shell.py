@@ -82,6 +82,16 @@ async def test_commands_run_and_their_output_is_streamed_in_items_of_its_own(ser
     assert stored["output"] == response["output"]
 
 
+async def test_a_command_that_writes_more_files_than_can_be_listed_ends_no_container(server: ApiServer) -> None:
+    other = (await ContainerApi(server).create())["id"]
+    name = "é" * 120
+    folder = "/".join([name] * 4)
+    command = f"mkdir -p {folder}; cd {folder}; touch $(seq 9000)"
+    (output,) = (await create(server, command))["output"][1]["output"]
+    assert output == make_output("", "[8,000 more files were written.]")
+    assert [file.path for file in await ContainerApi(server).run(other, "open('a', 'w').close()")] == ["/mnt/data/a"]
+
+
 @pytest.mark.shows("E.29")
 @pytest.mark.parametrize("chain", ["previous_response_id", "conversation", "input"])
 async def test_a_continuation_has_the_files_and_sees_the_calls(server: ApiServer, chain: str) -> None:

@@ -174,6 +174,13 @@ async def test_files_that_code_writes_come_before_its_result(runner: CodeRunner,
     assert result.outcome == "completed"
 
 
+async def test_files_beyond_those_that_are_recorded_are_counted(runner: CodeRunner) -> None:
+    container = await resolve(runner, AUTO, [])
+    *files, result = await run(runner, container, "for n in range(1007): open(f'/mnt/data/{n}', 'w').close()")
+    assert isinstance(result, CodeResult)
+    assert (len(files), result.unlisted) == (1000, 7)
+
+
 async def test_a_running_call_keeps_its_container_alive_and_ends_with_a_use(
     runner: CodeRunner, live: LiveContainers, clock: Clock
 ) -> None:

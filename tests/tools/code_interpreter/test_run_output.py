@@ -105,6 +105,7 @@ def test_the_model_is_told_of_a_limited_number_of_files() -> None:
     assert isinstance(told, str)
     assert told.endswith("[cfile_49 sandbox:/mnt/data/49]\n[950 more files were written.]")
     assert len(output.files) == 1000
+    assert collect(unlisted=7).to_model_output() == f"{NO_OUTPUT}\n[7 more files were written.]"
 
 
 def test_files_are_restored_from_what_the_model_was_told_and_cannot_be_forged() -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from antiphon.sandbox.worker import frames, gvisor, processes
 from antiphon.sandbox.worker.confinement import Confinement
-from antiphon.sandbox.worker.files import SHARED_MODE, Folder, Stamp, empty_folder, remove_tree
+from antiphon.sandbox.worker.files import SHARED_MODE, Folder, Stamp, empty_folder, list_files, remove_tree
 from antiphon.sandbox.worker.forking import StartFailed, ZygoteClient
 from antiphon.sandbox.worker.kernel import MAX_FIGURE_BYTES, MAX_FIGURES, SHELL_CELL
 from antiphon.sandbox.worker.relay import Relay, receive_listener
@@ -231,12 +231,12 @@ class Container:
                 call.begun.set()
                 self.relay.end_all()
             kernel.cpu_base, kernel.idle_cpu = self._measure_cpu(kernel, self._list_tree(kernel)), 0.0
-            changed = await self._find_changes()
+            changed, unlisted = await self._find_changes()
             if kernel.reason in ("disk", "files") or self._allowed != self._limit:
                 await asyncio.to_thread(self._allow_excess, kernel.ended.is_set())
             return {
                 "outcome": outcome, "reason": kernel.reason, "restarted": restarted, "changed": changed,
-                "dropped": call.dropped, "seconds": time.monotonic() - began, "code": kernel.code,
+                "unlisted": unlisted, "dropped": call.dropped, "seconds": time.monotonic() - began, "code": kernel.code,
                 "exit_code": call.exit_code,
             }  # fmt: skip
 
@@ -446,13 +446,13 @@ class Container:
         if path in files:
             self._stamps[path] = files[path]
 
-    async def _find_changes(self) -> list[dict[str, Any]]:
-        """Return the files that differ from those after the last call."""
+    async def _find_changes(self) -> tuple[list[dict[str, Any]], int]:
+        """Return the files that differ from those after the last call, and how many more there are."""
         files = (await asyncio.to_thread(self.data.survey, self._max_files)).files
         stamps, own = self._stamps, self._server_files
         changed = [path for path, stamp in files.items() if stamps.get(path) != stamp and path not in own]
         self._stamps = {**files, **{path: stamps[path] for path in own & stamps.keys()}}
-        return [{"path": path, "size": files[path].size} for path in sorted(changed)]
+        return list_files(files, changed)
 
     async def _follow(self, kernel: KernelProcess, reader: asyncio.StreamReader) -> None:
         """Take the frames of a kernel. One that breaks the protocol is killed."""

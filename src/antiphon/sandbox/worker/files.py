@@ -4,19 +4,22 @@ Code in the container may have put links, FIFOs, devices of any name, or a milli
 openat2 below the folder, without following links, and only regular files of the container's user are read.
 """
 
+import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from errno import ELOOP, ENXIO, EXDEV
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from antiphon.sandbox.worker.paths import MAX_DEPTH, FileRefused, check_path
+from antiphon.sandbox.worker.paths import MAX_DEPTH, MAX_PATH_BYTES, FileRefused, check_path
 from antiphon.sandbox.worker.syscalls import open_inside
 
 SHARED_MODE = 0o755  # of files and folders that the user of a container reads and does not own
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _FOLDER_BYTES = 4096  # of an entry, for the sum: empty files fill a disk too
+_MAX_LIST_BYTES = 3 * 1024 * 1024  # of a list of files: a frame with a larger header ends its connection
+_ENTRY_BYTES = 48  # of a file in the list, without its path
 
 
 class Stamp(NamedTuple):
@@ -28,7 +31,7 @@ class Stamp(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """The contents of a folder: regular files with names that are text, and sums over all entries."""
+    """The contents of a folder: regular files with paths by which they can be read, and sums over all entries."""
 
     files: dict[str, Stamp]
     size: int
@@ -130,7 +133,7 @@ class Folder:
         for path, status in self._walk():
             entries += 1
             size += status.st_blocks * 512 + _FOLDER_BYTES
-            if stat.S_ISREG(status.st_mode) and path.isprintable():
+            if stat.S_ISREG(status.st_mode) and path.isprintable() and len(path.encode()) <= MAX_PATH_BYTES:
                 files[path] = Stamp(status.st_ino, status.st_mtime_ns, status.st_size)
             if entries > max_entries or path.count("/") > MAX_DEPTH:
                 return Survey(files, size, entries, too_deep=entries <= max_entries)
@@ -167,6 +170,16 @@ class Folder:
                                 pending.append(path)
             finally:
                 os.close(number)
+
+
+def list_files(files: dict[str, Stamp], paths: Collection[str]) -> tuple[list[dict[str, Any]], int]:
+    """Return files with their sizes, sorted by path, and how many of them a message has no room for."""
+    listed, room = list[dict[str, Any]](), _MAX_LIST_BYTES
+    for path in sorted(paths):
+        room -= len(json.dumps(path)) + _ENTRY_BYTES
+        if room >= 0:
+            listed.append({"path": path, "size": files[path].size})
+    return listed, len(paths) - len(listed)
 
 
 def _explain(error: OSError) -> FileRefused:

@@ -23,7 +23,7 @@ from typing import Any
 from antiphon.sandbox.worker import frames, gvisor, landlock
 from antiphon.sandbox.worker.confinement import Confinement
 from antiphon.sandbox.worker.container import IDLE_SECONDS, Container
-from antiphon.sandbox.worker.files import remove_tree
+from antiphon.sandbox.worker.files import list_files, remove_tree
 from antiphon.sandbox.worker.forking import ALL, StartFailed, ZygoteClient
 from antiphon.sandbox.worker.paths import FileRefused
 
@@ -179,8 +179,8 @@ class ContainerHost:
         container = self.find(request)
         folder = container.skills if request.get("folder") == "skills" else container.data
         survey = await asyncio.to_thread(folder.survey, 100_000)
-        files = [{"path": path, "size": stamp.size} for path, stamp in sorted(survey.files.items())]
-        return {"files": files, "unlisted": survey.entries - len(files)}
+        files, unlisted = list_files(survey.files, survey.files)
+        return {"files": files, "unlisted": unlisted}
 
     async def remove(self, request: Answer, payload: bytes) -> Answer:
         await asyncio.to_thread(self.find(request).data.remove, request["path"])

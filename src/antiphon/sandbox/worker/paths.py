@@ -4,6 +4,7 @@ SKILLS = "/home/oai/skills"
 # Flags of every interpreter of the sandbox: isolated, without bytecode files, with UTF-8 whatever the locale is.
 PYTHON_FLAGS = ("-I", "-B", "-X", "utf8")
 MAX_DEPTH = 32
+MAX_PATH_BYTES = 1024
 
 
 class FileRefused(Exception):
@@ -19,7 +20,7 @@ def check_path(path: str) -> str:
     parts = path.split("/")
     if (
         not path
-        or len(path.encode()) > 1024
+        or len(path.encode()) > MAX_PATH_BYTES
         or len(parts) > MAX_DEPTH
         or any(part in ("", ".", "..") for part in parts)
     ):

@@ -115,6 +115,7 @@ class CodeRunner:
                 if isinstance(event, CodeResult):
                     for file in await self._record_changes(tenant, row, event.changed):
                         yield file
+                    event = replace(event, unlisted=event.unlisted + len(event.changed[_MAX_RECORDED:]))
                 yield event
                 if isinstance(event, Figure) and (figure := await self._save_figure(tenant, row, event.png)):
                     yield figure

@@ -81,7 +81,8 @@ class RunOutput:
         restarted = [RESTARTED] if self._result is not None and self._result.restarted else []
         printed = shorten("".join([text for pieces in self._printed for text in pieces]).rstrip("\n"))
         lines = [self.notice, *restarted, escape_notes(printed) or NO_OUTPUT, *self._describe_end()]
-        text = "\n".join(filter(None, [*lines, *[SHOWN] * len(self._figures), *describe_files(self.files)]))
+        unlisted = 0 if self._result is None else self._result.unlisted
+        text = "\n".join(filter(None, [*lines, *[SHOWN] * len(self._figures), *describe_files(self.files, unlisted)]))
         if not self._figures:
             return text
         images = [make_input_image(figure.png, self._limits) for figure in self._figures]

@@ -32,6 +32,7 @@ KILLED_CODE: Final = 137  # of a command that was killed with all processes of i
 FAILED_CODE: Final = 126  # of a command that could not be started
 KILLED = "[All processes of the container were killed ({reason}).]"
 DROPPED = "[{count:,} more bytes of output were dropped.]"
+UNLISTED = "[{count:,} more files were written.]"
 
 _decoder: Final = msgspec.json.Decoder(ShellAction)
 
@@ -98,6 +99,7 @@ class ResponseShell(ContainerTool):
         limit = MAX_PRINTED_LENGTH if action.max_output_length is None else action.max_output_length
         stdout, stderr = limit_output("".join(printed["stdout"]), "".join(printed["stderr"]), limit)
         notes = [DROPPED.format(count=result.dropped)] if result.dropped else []
+        notes += [UNLISTED.format(count=result.unlisted)] if result.unlisted else []
         if result.outcome == "killed":
             notes.append(KILLED.format(reason=result.reason))
         return ShellOutput(
