@@ -123,7 +123,7 @@ SUBLAYERS: dict[str, list[set[str]]] = {
             *("sqlite", "sqlite_connection", "sqlite_file"),
         },
         {"sql"},
-        {"base", "vector_rows"},
+        {"base", "search_words", "vector_rows"},
     ],
     "core": [
         {"replay"},

@@ -169,6 +169,7 @@ async def run_vector_operations(store: Store, clock: Clock) -> None:
     await store.read_chunks(TENANT, name, [row.chunk for row in loaded])
     await store.search_text(TENANT, name, ["text"], 1, [file])
     await store.reindex_vector_files("other", 1)
+    await store.index_words_again(1)
     await attach_file(store, clock, name, batch="vsfb_1")
     await store.page_vector_files(TENANT, name, PageQuery(), "completed", "vsfb_1")
     await store.cancel_vector_batch(TENANT, name, "vsfb_1")

@@ -28,7 +28,7 @@ _DEFAULT_BYTES, _DEFAULT_BYTES_IN_MEMORY = 10 * 1024**3, 512 * 1024**2  # per te
 _MAX_ENTRIES_DUE = 256  # responses until the next sweep, whatever the limit
 
 _SWEEPS_PER_SEARCH = 60  # between two searches for content without a row
-_PURGED_CHUNKS = 200  # chunks of vector stores that are deleted in one transaction
+_CHUNKS = 200  # of vector stores that are deleted, or indexed again, in one transaction
 _ORPHAN_SECONDS = 3600.0  # age from which content without a row was left by a crash
 
 _INTERVAL = 1.0  # seconds between a result and the next probe
@@ -115,7 +115,9 @@ class FileSweeper:
             await self._contents.delete(unused)
         while await self._store.expire_vector_stores():
             pass
-        while await self._store.purge_vector_chunks(_PURGED_CHUNKS):
+        while await self._store.purge_vector_chunks(_CHUNKS):
+            pass
+        while await self._store.index_words_again(_CHUNKS):
             pass
         self._store.maintain_points()
 

@@ -8,12 +8,11 @@ rank the best hits again.
 """
 
 import asyncio
-import re
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate, islice
-from typing import Final, Protocol
+from itertools import accumulate
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,6 +25,7 @@ from antiphon.service.vector_stores.filters import select_files
 from antiphon.service.vector_stores.index_cache import IndexCache, StoreIndex
 from antiphon.service.vector_stores.reranker import RERANKED, Reranker
 from antiphon.service.vector_stores.sign_bits import NUMBER_BYTES, SignBits, make_sign_bits
+from antiphon.stores.search_words import query_words
 from antiphon.stores.sql.store import Store
 from antiphon.stores.vector_rows import FoundChunk
 
@@ -149,7 +149,7 @@ class VectorSearch:
         findings: Findings,
     ) -> None:
         cosines, texts = dict[int, float](), list[FoundChunk]()
-        words = extract_words(query) if request.ranker != "none" and request.text_weight > 0 else []
+        words = query_words(query) if request.ranker != "none" and request.text_weight > 0 else []
         for store in stores:
             found, nearest = await asyncio.gather(
                 self._store.search_text(tenant, store.name, words, _DEPTH, store.allowed), store.find_nearest(number)
@@ -222,25 +222,3 @@ def score_hits(hits: Sequence[int], cosines: Mapping[int, float], ranks: Mapping
     """
     scores = [min(max(cosines[hit], 0.0), 1.0) if hit in cosines else _K / (_K + ranks[hit]) for hit in hits]
     return [*accumulate(reversed(scores), max)][::-1]
-
-
-_MAX_WORDS = 64
-_MAX_QUERY = 20_000  # characters of a query in which words are searched
-_TERM: Final = re.compile(r"[^\W_]{1,256}")
-# Words that say little about a text: those that PostgreSQL's text search ignores in English (the list of Snowball), so
-# that both databases search for the same words, and a few more verbs.
-_ENGLISH: Final = """
-    i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it
-    its itself they them their theirs themselves what which who whom this that these those am is are was were be been
-    being have has had having do does did doing a an the and but if or because as until while of at by for with about
-    against between into through during before after above below to from up down in out on off over under again further
-    then once here there when where why how all any both each few more most other some such no nor not only own same so
-    than too very s t can will just don should now could would may might must shall
-"""
-_STOP_WORDS: Final = frozenset(_ENGLISH.split())
-
-
-def extract_words(query: str) -> list[str]:
-    """Return the words of a query without repetitions and stop words: letters and digits, so none is an operator."""
-    words = dict.fromkeys(match[0].lower() for match in _TERM.finditer(query[:_MAX_QUERY]))
-    return [*islice((term for term in words if term not in _STOP_WORDS), _MAX_WORDS)]

@@ -243,6 +243,7 @@ class Store(ABC):
     write_chunks = _text_method(vector_jobs.write_chunks, write=True)
     finish_vector_file = _method(vector_jobs.finish_vector_file, write=True)
     reindex_vector_files = _method(vector_jobs.reindex_vector_files, write=True)
+    index_words_again = _text_method(vector_jobs.index_words_again, write=True)
     purge_vector_chunks = _text_method(vector_jobs.purge_vector_chunks, write=True)
     page_chunks = _method(vector_chunks.page_chunks, write=False)
     list_searchable_files = _method(vector_chunks.list_searchable_files, write=False)

@@ -4,8 +4,9 @@ SQLite has an FTS5 table for each vector store, ranked by BM25: in a shared tabl
 search, would depend on the data of other tenants. PostgreSQL has a tsvector in each chunk, but no statistics of the
 words of one vector store: a sample tells how common they are, and the chunks with the rarest are ranked (`bm25.py`).
 
-A query is an OR of words. Words are letters and digits only, so that none is an operator. It can be restricted to
-chunks of a few files, whose ids are indexed like words, but do not count for the rank.
+The words of texts and queries are the same for both (`search_words.py`), and each has its own stems. A query is an OR
+of words. It can be restricted to chunks of a few files, whose ids are indexed like words, but do not count for the
+rank.
 """
 
 import time
@@ -18,8 +19,10 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon.ids import is_id
+from antiphon.stores.search_words import index_words
 from antiphon.stores.sql.bm25 import rank_candidates
 from antiphon.stores.sql.operation import Operation, Rows, sql
+from antiphon.stores.vector_rows import VectorFileKey
 
 _MAX_RANKED = 5000  # chunks that a search ranks in SQLite, unless more of them have the rarest of its words
 _MAX_CANDIDATES = 500  # chunks that a search ranks in PostgreSQL, where each takes longer
@@ -30,8 +33,15 @@ _STATISTICS_SECONDS, _LARGE_CHUNKS = 60.0, 10_000  # for which a sample of so ma
 _MAX_STATISTICS = 100  # samples in memory, of some thousand words each
 
 
+_INSERT = """
+INSERT INTO vector_chunks (store, file, fence, number, text, words{column}) VALUES ($1, $2, $3, $4, $5, 1{value})
+ON CONFLICT (store, file, fence, number) DO NOTHING RETURNING id
+"""
+_UPDATE = "UPDATE vector_chunks SET words = 1{change} WHERE id = $1"
+
+
 class TextIndex(ABC):
-    """The text index of a database, which maintains it by itself unless the methods do something."""
+    """The text index of a database. It has to do nothing for some methods."""
 
     def create(self, store: str) -> Operation[None]:
         yield from ()
@@ -39,8 +49,13 @@ class TextIndex(ABC):
     def drop(self, store: str) -> Operation[None]:
         yield from ()
 
-    def add(self, store: str, file: str, chunk: int, text: str) -> Operation[None]:
-        yield from ()
+    @abstractmethod
+    def insert(self, key: VectorFileKey, number: int, text: str) -> Operation[Rows]:
+        """Write a chunk with its words, and return its id; nothing if there is one with this number."""
+
+    @abstractmethod
+    def update(self, store: str, file: str, chunk: int, text: str) -> Operation[None]:
+        """Index the words of a chunk again."""
 
     def remove(self, store: str, chunk: int) -> Operation[None]:
         yield from ()
@@ -68,9 +83,19 @@ class FtsIndex(TextIndex):
     def drop(self, store: str) -> Operation[None]:
         yield sql(f"DROP TABLE IF EXISTS {_name_table(store)}")
 
-    def add(self, store: str, file: str, chunk: int, text: str) -> Operation[None]:
-        table = _name_table(store)
-        yield sql(f"INSERT INTO {table} (rowid, text, file) VALUES ($1, $2, $3)", chunk, text, _to_term(file))
+    def insert(self, key: VectorFileKey, number: int, text: str) -> Operation[Rows]:
+        rows = yield sql(_INSERT.format(column="", value=""), key.store, key.file, key.fence, number, text)
+        for (chunk,) in rows:
+            yield from self._put(key.store, key.file, chunk, text)
+        return rows
+
+    def update(self, store: str, file: str, chunk: int, text: str) -> Operation[None]:
+        yield from self._put(store, file, chunk, text)
+        yield sql(_UPDATE.format(change=""), chunk)
+
+    def _put(self, store: str, file: str, chunk: int, text: str) -> Operation[None]:
+        statement = f"REPLACE INTO {_name_table(store)} (rowid, text, file) VALUES ($1, $2, $3)"
+        yield sql(statement, chunk, index_words(text), _to_term(file))
 
     def remove(self, store: str, chunk: int) -> Operation[None]:
         yield sql(f"DELETE FROM {_name_table(store)} WHERE rowid = $1", chunk)
@@ -112,10 +137,19 @@ class WordStatistics(Struct, frozen=True):
 
 
 class TsvectorIndex(TextIndex):
-    """A column that PostgreSQL generates from the text."""
+    """A column of the chunks, with the ids of the store and the file beside the stems of the words."""
 
     def __init__(self) -> None:
         self._statistics: OrderedDict[str, WordStatistics] = OrderedDict()
+
+    def insert(self, key: VectorFileKey, number: int, text: str) -> Operation[Rows]:
+        value = ", " + _TO_VECTOR.format(words="$6", ids="$1, $2")
+        statement = _INSERT.format(column=", lexemes", value=value)
+        return (yield sql(statement, key.store, key.file, key.fence, number, text, index_words(text)))
+
+    def update(self, store: str, file: str, chunk: int, text: str) -> Operation[None]:
+        value = _TO_VECTOR.format(words="$2", ids="store, file")
+        yield sql(_UPDATE.format(change=f", lexemes = {value}"), chunk, index_words(text))
 
     def search(self, store: str, words: Sequence[str], files: Sequence[str], limit: int) -> Operation[Rows]:
         statistics = yield from self._get_statistics(store)
@@ -169,6 +203,7 @@ class TsvectorIndex(TextIndex):
         return (yield sql(text, store, scope, _MAX_CANDIDATES, [*files], *lexemes))
 
 
+_TO_VECTOR = "to_tsvector('english', {words}) || array_to_tsvector(ARRAY[{ids}])"
 _TO_LEXEMES = """
 SELECT DISTINCT CAST(query AS text) FROM unnest(CAST($1 AS text[])) AS term, to_tsquery('english', term) AS query
 WHERE numnode(query) > 0

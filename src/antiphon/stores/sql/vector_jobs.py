@@ -33,10 +33,6 @@ _RENEW = f"UPDATE vector_files SET until = $5 WHERE {_OWNED} AND owner = $6 RETU
 _RELEASE = (
     f"UPDATE vector_files SET owner = NULL, until = $5, attempts = $6 WHERE {_OWNED} RETURNING store, file, fence"
 )
-_INSERT_CHUNK = """
-INSERT INTO vector_chunks (store, file, fence, number, text) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (store, file, fence, number) DO NOTHING RETURNING id
-"""
 _FINISH = f"""
 UPDATE vector_files SET status = $4, owner = NULL, error_code = $5, error_message = $6, usage_bytes = $7,
     embedder = $8, visible = $9, changed = $10 WHERE {ROW}
@@ -108,12 +104,10 @@ def write_chunks(index: TextIndex, key: VectorFileKey, chunks: Sequence[TextChun
         raise OwnershipLost(key.file)
     for chunk in chunks:
         text = chunk.text.replace("\0", " ")  # which PostgreSQL rejects in text
-        added = yield sql(_INSERT_CHUNK, key.store, key.file, key.fence, chunk.number, text)
-        for (chunk_id,) in added:  # none if an earlier call wrote it whose reply was lost
-            yield from index.add(key.store, key.file, chunk_id, text)
-            if chunk.vectors:
-                vectors = b"".join(chunk.vectors)
-                yield sql("INSERT INTO vector_embeddings (chunk, vectors) VALUES ($1, $2)", chunk_id, vectors)
+        added = yield from index.insert(key, chunk.number, text)
+        if added and chunk.vectors:  # not added if an earlier call wrote it whose reply was lost
+            vectors = b"".join(chunk.vectors)
+            yield sql("INSERT INTO vector_embeddings (chunk, vectors) VALUES ($1, $2)", added[0][0], vectors)
 
 
 def finish_vector_file(key: VectorFileKey, result: IndexResult) -> Operation[None]:
@@ -148,6 +142,14 @@ def reindex_vector_files(embedder: str, limit: int) -> Operation[int]:
     for row in outdated[:limit]:
         yield sql(_RESTART, *row)
     return len(outdated[:limit])
+
+
+def index_words_again(index: TextIndex, limit: int) -> Operation[int]:
+    """Index the words of at most `limit` chunks that an earlier version has indexed, and return how many."""
+    outdated = yield sql("SELECT store, file, id, text FROM vector_chunks WHERE words = 0 LIMIT $1 {lock}", limit)
+    for row in outdated:
+        yield from index.update(*row)
+    return len(outdated)
 
 
 def purge_vector_chunks(index: TextIndex, limit: int) -> Operation[int]:
