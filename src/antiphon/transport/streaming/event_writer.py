@@ -49,6 +49,7 @@ class EventWriter(Generic[E]):
     def __init__(self, flow: FlowControl | None) -> None:
         self.last: E | None = None  # the last event that was emitted
         self._flow = flow
+        self._loop: asyncio.AbstractEventLoop | None = None  # once a task has emitted events
         self._pending: list[E] = []
         self._batches = 0
 
@@ -62,11 +63,12 @@ class EventWriter(Generic[E]):
         flow = self._flow
         if flow is None:
             return self.send(events)
-        if self._batches == 0 and asyncio.current_task() is None:
+        if self._batches == 0 and asyncio.current_task(self._loop) is None:
             self.write(events)
         else:
             if self._batches == 0:
-                asyncio.get_running_loop().call_soon(self.flush)
+                self._loop = asyncio.get_running_loop()
+                self._loop.call_soon(self.flush)
             self._pending += events
             self._batches += 1
             if self._batches == _MAX_BATCHES:
