@@ -17,6 +17,7 @@ from antiphon.engines.client import (
     EngineClient,
     EngineHttpError,
     EngineTimeouts,
+    EventDecoder,
     EventSplitter,
     EventStream,
 )
@@ -402,19 +403,36 @@ async def test_events_do_not_depend_on_where_the_bytes_are_split(cuts: list[int]
     assert [data for events in found for data in events] == EVENTS
 
 
-EVENT_TEXTS = st.sampled_from([b"1", b"[DONE]", b'{"a":"data: x"}', b"data: 1", b"[DONE]x", b"\xc3\xa9", b" 1 "])
+EVENT_TEXTS = [
+    b"1",
+    b"[DONE]",
+    b'{"a":"data: x"}',
+    b"data: 1",
+    b"12data: [DONE]",
+    b'"\xc3\xa9"',
+    b" 1 ",
+    b"1\n2",
+    b"1\n\n2",
+]
+EVENT_BLOCKS = [*(b"data: %b\n\n" % text for text in EVENT_TEXTS), b"\n\n", b": a comment\n\n", b"data:1\r\n\r\n"]
 
 
-@given(texts=st.lists(EVENT_TEXTS, min_size=1), cuts=st.lists(st.integers(0, 100)))
-async def test_events_of_one_line_are_split_like_others(texts: list[bytes], cuts: list[int]) -> None:
-    lines = b"".join(b"data: %b\n\n" % text for text in texts)
-    fast, general = EventSplitter(), EventSplitter()
-    events = general.feed(b": a comment\n\n" + lines)
-    assert fast.feed(lines) == events
-    assert fast.done == general.done == (b"[DONE]" in texts)
-    pieces = EventSplitter()
-    bounds = [0, *sorted(cut for cut in cuts if cut < len(lines)), len(lines)]
-    assert [data for begin, end in pairwise(bounds) for data in pieces.feed(lines[begin:end])] == events
+def decode_events(*pieces: bytes) -> tuple[list[object], str]:
+    """Return the events of a stream up to its end or its fault, and which of the two was first."""
+    decoder, events = EventDecoder("The engine", Decoder(object)), list[object]()
+    for piece in pieces:
+        if not decoder.done and decoder.fault is None:
+            events += decoder.decode(piece)
+    return events, "fault" if decoder.fault is not None else "end" if decoder.done else "open"
+
+
+@given(blocks=st.lists(st.sampled_from(EVENT_BLOCKS), min_size=1), cuts=st.lists(st.integers(1, 100)))
+async def test_events_of_one_line_are_decoded_like_others(blocks: list[bytes], cuts: list[int]) -> None:
+    sse_bytes = b"".join(blocks)
+    bounds = [0, *sorted({cut for cut in cuts if cut < len(sse_bytes)}), len(sse_bytes)]
+    events = decode_events(b": the events are split one by one\n\n" + sse_bytes)
+    assert decode_events(sse_bytes) == events
+    assert decode_events(*[sse_bytes[begin:end] for begin, end in pairwise(bounds)]) == events
 
 
 def test_a_last_event_without_a_blank_line_is_not_lost() -> None:
