@@ -46,15 +46,11 @@ class HttpResponseReader:
 
     def feed(self, data: bytes) -> None:
         """Parse received bytes. Raises InvalidResponse."""
-        if not self.status and self.received + len(data) > MAX_HEAD_BYTES:
-            room = MAX_HEAD_BYTES - self.received  # the limit must not depend on how the data is cut
-            self._parse(data[:room])
-            data = data[room:]
+        if not self.status and len(data) > (room := MAX_HEAD_BYTES - self.received):
+            self.feed(data[:room])  # the limit must not depend on how the data is cut
             if not self.status:
                 raise InvalidResponse("sent response headers that exceed the size limit")
-        self._parse(data)
-
-    def _parse(self, data: bytes) -> None:
+            data = data[room:]
         self.received += len(data)
         try:
             self._feed(data)

@@ -181,7 +181,10 @@ class EngineClient:
     async def _read_body(self, connection: EngineConnection, max_bytes: int) -> bytes:
         """Read the rest of a response and release its connection."""
         try:
-            data = connection.take_data() if connection.complete else await self._read_all(connection, max_bytes)
+            if connection.complete:
+                data = connection.take_data(max_bytes + 1)
+            else:
+                data = await self._read_all(connection, max_bytes)
         finally:
             self.release(connection)
         if len(data) > max_bytes:

@@ -118,14 +118,18 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
             await self._wait(self._loop.time() + seconds)
         if self._paused:
             self._resume()
-        return self._take_slice(max_bytes)
+        return self.take_data(max_bytes)
 
-    def take_data(self) -> bytes:
-        """Return the data since the last call without waiting; for a complete response, all that remains."""
+    def take_data(self, max_bytes: int = SLICE_BYTES) -> bytes:
+        """Return data that was not returned yet, without waiting."""
         parts = self._parts
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         self.received = 0
+        if len(data) > max_bytes:
+            parts.append(data[max_bytes:])
+            self.received = len(data) - max_bytes
+            return data[:max_bytes]
         return data
 
     async def push_to(self, sink: DataSink, seconds: float) -> None:
@@ -183,14 +187,6 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _take_slice(self, max_bytes: int = SLICE_BYTES) -> bytes:
-        data = self.take_data()
-        if len(data) > max_bytes:
-            self._parts.append(data[max_bytes:])
-            self.received = len(data) - max_bytes
-            data = data[:max_bytes]
-        return data
-
     def _push_or_queue(self) -> None:
         """Push a slice now, or when the turn of this connection has come."""
         if self._scheduler.is_free and not self._queued:
@@ -214,7 +210,7 @@ class EngineConnection(HttpResponseReader, asyncio.Protocol):
         assert self._sink is not None
         started = monotonic()
         self._deadline = started + self._timeout
-        self._pending = self._sink(self._take_slice())
+        self._pending = self._sink(self.take_data())
         self._scheduler.spend(monotonic() - started)
         if self._pending is not None:
             self._wake()
