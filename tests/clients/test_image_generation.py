@@ -18,6 +18,7 @@ from antiphon.core.images import read_image_info
 from drills.harness.memory import MemoryMeter
 from tests.support.media_files import png, png_chunk
 from tests.support.server_process import ServerProcess, run_server
+from tests.support.services import Postgres
 
 TOOL: ImageGeneration = {"type": "image_generation", "size": "512x256", "partial_images": 2}
 SCRIPT = """
@@ -65,7 +66,7 @@ def test_an_image_is_made_streamed_and_edited(server: ServerProcess) -> None:
 
 
 IMAGE_BYTES, IMAGES = 8 * 1024 * 1024, 4  # one prompt shows one of them, and an edit takes three
-SENT_BYTES, SENT_IMAGES = 4 * 1024 * 1024, 8
+SENT_BYTES, SENT_IMAGES = 8 * 1024 * 1024, 8
 COMPLETION = {
     "object": "chat.completion",
     "model": "seer",
@@ -122,7 +123,18 @@ class EngineHandler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def large_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def sqlite_store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("store") / "my.db")
+
+
+@pytest.fixture(scope="module")
+def postgres_store(postgres: Postgres) -> Iterator[str]:
+    with postgres.temporary_database() as url:
+        yield url
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgresql"))])
+def large_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with a store on the disk, an image service, an engine behind HTTP, and room for large requests."""
     folder = tmp_path_factory.mktemp("large")
     (folder / "script.toml").write_text(SCRIPT)
@@ -131,7 +143,7 @@ def large_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPro
         address = f"127.0.0.1:{other.server_port}"
         engines = ("--engine", "fake", "--fake-script", str(folder / "script.toml"), "--engine", f"http://{address}")
         limits = ("--limit-body-bytes", str(2**27), "--limit-attached-bytes", str(2**27))
-        store = ("--store", str(folder / "my.db"))
+        store = ("--store", request.getfixturevalue(f"{request.param}_store"), "--files", str(folder / "files"))
         with run_server(*engines, "--image-service", f"sglang://{address}", *limits, *store) as server:
             yield server
         other.shutdown()
@@ -179,5 +191,28 @@ def test_images_that_a_user_sends_grow_the_server_by_less_than_three_times_as_mu
     see(1000)
     memory = MemoryMeter(large_server.process.pid)
     see(SENT_BYTES)
+    grown = memory.measure_peak_growth()
+    assert grown < 3 * SENT_IMAGES * SENT_BYTES, f"{grown:,} bytes"
+
+
+@pytest.mark.shows("E.20")
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="platform: not Linux")
+def test_images_of_a_conversation_grow_the_server_by_less_than_three_times_as_much(large_server: ServerProcess) -> None:
+    def keep(size: int) -> None:
+        urls = [f"data:image/png;base64,{make_image(size)}" for _ in range(SENT_IMAGES)]
+        content = [{"type": "input_image", "image_url": url} for url in urls]
+        status, body = large_server.send("POST", "/v1/conversations", {"items": [{"role": "user", "content": content}]})
+        assert status == 200, body[:300]
+        conversation = json.loads(body)["id"]
+        status, body = large_server.post({"model": "seer", "input": "Which?", "conversation": conversation})
+        assert (status, b"I see." in body) == (200, True), body[:300]
+        path = f"/v1/conversations/{conversation}/items?include[]=message.input_image.image_url"
+        status, body = large_server.send("GET", path)
+        assert (status, urls[0].encode() in body) == (200, True)
+
+    keep(1000)
+    memory = MemoryMeter(large_server.process.pid)
+    keep(SENT_BYTES)
     grown = memory.measure_peak_growth()
     assert grown < 3 * SENT_IMAGES * SENT_BYTES, f"{grown:,} bytes"

@@ -31,6 +31,8 @@ TENANTS = st.sampled_from(["a", "b"])
 NUMBERS = st.integers(0, 1000)
 OWNERS = st.sampled_from(["one", "two"])
 CALLS = st.sampled_from(["call_a", "call_b"])
+LARGE_BYTES = 90  # of requests and items in this test
+TEXTS = st.sampled_from(["short", "long" * LARGE_BYTES])
 
 # Each query returns the rows that violate an invariant, for example sums in `totals` that differ from the rows.
 CONSISTENCY_CHECKS = [
@@ -40,8 +42,13 @@ CONSISTENCY_CHECKS = [
     "FROM (SELECT tenant, bytes FROM responses UNION ALL SELECT tenant, bytes FROM items) AS sizes GROUP BY tenant",
     "SELECT tenant, SUM(conversations) FROM totals GROUP BY tenant HAVING SUM(conversations) <> 0 "
     "EXCEPT SELECT tenant, COUNT(*) FROM conversations WHERE expires IS NULL GROUP BY tenant",
-    "SELECT id FROM responses WHERE bytes <> LENGTH(request) + LENGTH(response) + COALESCE(LENGTH(tape), 0)",
-    "SELECT id FROM items WHERE bytes <> COALESCE(LENGTH(item), 0)",
+    "SELECT id FROM responses WHERE bytes <> LENGTH(request) + LENGTH(response) + COALESCE(LENGTH(tape), 0) + "
+    "(SELECT COALESCE(SUM(LENGTH(piece)), 0) FROM pieces WHERE pieces.tenant = responses.tenant AND holder = id)",
+    "SELECT id FROM items WHERE bytes <> COALESCE(LENGTH(item), 0) + "
+    "(SELECT COALESCE(SUM(LENGTH(piece)), 0) FROM pieces WHERE pieces.tenant = items.tenant "
+    "AND holder = conversation || '/' || id)",
+    "SELECT tenant, holder FROM pieces EXCEPT SELECT tenant, id FROM responses "
+    "EXCEPT SELECT tenant, conversation || '/' || id FROM items",
     "SELECT id, items, bytes FROM conversations WHERE items <> 0 OR bytes <> 0 EXCEPT "
     "SELECT conversation, COUNT(item), SUM(bytes) FROM items GROUP BY conversation",
     "SELECT id FROM responses WHERE hidden = 1 AND "
@@ -74,11 +81,18 @@ class StoreMachine(RuleBasedStateMachine):
         rows = list(self.model.rows.values())
         return rows[number % len(rows)] if rows else None
 
-    @rule(tenant=TENANTS, background=st.booleans(), parent=NUMBERS, continues=st.booleans(), once=st.booleans())
-    def create(self, tenant: str, background: bool, parent: int, continues: bool, once: bool) -> None:
+    @rule(
+        tenant=TENANTS,
+        background=st.booleans(),
+        parent=NUMBERS,
+        continues=st.booleans(),
+        once=st.booleans(),
+        text=TEXTS,
+    )
+    def create(self, tenant: str, background: bool, parent: int, continues: bool, once: bool, text: str) -> None:
         row = self.pick_row(parent) if continues else None
         previous = row.new.id if row else None
-        new = make_response(self.clock, background=background, previous=previous)
+        new = make_response(self.clock, background=background, previous=previous, text=text)
         claim = make_claim(self.clock, "one")
         ended = make_inserting_end(self.clock, new)
         operation: Coroutine[Any, Any, Any] = (
@@ -178,17 +192,17 @@ class StoreMachine(RuleBasedStateMachine):
             pass
         self.model.sweep(self.clock(), entries)
 
-    @rule(tenant=TENANTS, count=st.integers(0, 3))
-    def add_conversation(self, tenant: str, count: int) -> None:
-        rows = [make_item() for _ in range(count)]
+    @rule(tenant=TENANTS, count=st.integers(0, 3), text=TEXTS)
+    def add_conversation(self, tenant: str, count: int, text: str) -> None:
+        rows = [make_item(text) for _ in range(count)]
         name = self.run(store_conversation(self.store, self.clock, *rows, tenant=tenant))
         self.model.talks[name] = ReferenceConversation(tenant, [row.id for row in rows])
 
     @precondition(lambda self: self.model.talks)
-    @rule(which=NUMBERS, count=st.integers(1, 3), responds=st.booleans())
-    def add_to_conversation(self, which: int, count: int, responds: bool) -> None:
+    @rule(which=NUMBERS, count=st.integers(1, 3), responds=st.booleans(), text=TEXTS)
+    def add_to_conversation(self, which: int, count: int, responds: bool, text: str) -> None:
         name, conversation = list(self.model.talks.items())[which % len(self.model.talks)]
-        rows = tuple(make_item() for _ in range(count))
+        rows = tuple(make_item(text) for _ in range(count))
         if responds:
             new = make_response(self.clock, conversation=name)
             try:
@@ -225,6 +239,7 @@ class StoreMachine(RuleBasedStateMachine):
             found = self.run(self.store.get(row.tenant, name))
             assert (found is not None) == seen
             if found is not None:
+                assert found.request == row.new.request
                 assert (found.fence, found.packed_log is None, found.attempts) == (row.fence, row.running, row.attempts)
             assert self.run(self.store.outputs(row.tenant, name)) == row.calls
             chain = self.run(self.store.chain(row.tenant, name))

@@ -19,6 +19,11 @@ VALUES ('t', 'resp_1', 'completed', 0, 0, 1, 2, 1, 1, 19, CAST('request' AS BLOB
     CAST('tape' AS BLOB)),
     ('t', 'resp_2', 'in_progress', 0, 0, 1, NULL, 1, 1, 1000008, ZEROBLOB(1000000), CAST('response' AS BLOB), NULL)
 """
+LARGE_REQUESTS = 15  # the migration that moves them
+MOVED_REQUEST = """
+UPDATE responses SET request = CAST('' AS BLOB) WHERE id = 'resp_2';
+INSERT INTO large_requests VALUES ('t', 'resp_2', ZEROBLOB(1000000));
+"""
 
 
 @pytest.mark.parametrize("applied", range(1, len(load_migrations("sqlite"))))
@@ -31,6 +36,8 @@ async def test_a_store_of_any_earlier_version_is_migrated(applied: int, tmp_path
             earlier.execute("INSERT INTO migrations VALUES (?, ?)", (migration.number, migration.name))
         earlier.execute("INSERT INTO conversations VALUES ('t', 'conv_1', 1, 1, NULL, 1, 0, 0, '{}')")
         earlier.execute(RESPONSE)
+        if applied >= LARGE_REQUESTS:
+            earlier.execute(MOVED_REQUEST)
     earlier.close()
     clock = Clock()
     store = SqliteStore(path, TTL, clock)

@@ -9,17 +9,25 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import apsw
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from antiphon.stores.registry import make_store
+from antiphon.stores.sql import operation
 from antiphon.testing.rows.response_rows import TTL
 from tests.contracts.store.test_store import TABLES
-from tests.stores.state_machine import StoreMachine
+from tests.stores.state_machine import LARGE_BYTES, StoreMachine
 from tests.support.services import Postgres
 
 LONG = settings(max_examples=15, stateful_step_count=40)
 SHORT = settings(max_examples=4, stateful_step_count=25)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store values in pieces that are otherwise in their rows."""
+    monkeypatch.setattr(operation, "LARGE_BYTES", LARGE_BYTES)
 
 
 def run_machine(machine: Callable[[], StoreMachine], config: settings) -> None:

@@ -1,20 +1,12 @@
-"""A connection to a SQLite database, which runs operations, and the kinds of its errors.
-
-Large values are written into an existing row by incremental blob I/O. Bound to a statement, they would be copied twice
-more, into the statement and into the row, and the statement would retain its copy until its next execution. A zeroblob
-in their place takes no memory, as long as only zeroblobs follow it in the row.
-
-The request of a large response has a row of its own (see `sql/responses.py`).
-"""
+"""A connection to a SQLite database, which runs operations, and the kinds of its errors."""
 
 import re
 from contextlib import suppress
-from functools import cache
 from typing import Any, TypeVar
 
 import apsw
 
-from antiphon.stores.sql.operation import Operation, Rows, Statement
+from antiphon.stores.sql.operation import Operation, Rows
 
 T = TypeVar("T")
 
@@ -28,8 +20,6 @@ CONNECTION_ERRORS = (
 )
 _CACHED_STATEMENTS = 512  # size of apsw's cache of prepared statements
 _CACHED_TEXTS = 4096
-_INSERT_REQUEST = "INSERT INTO large_requests (tenant, id, request) VALUES ($1, $2, $3)"
-_INSERT_TARGET = re.compile(r"INTO (\w+) \(([^)]*)\) VALUES")
 
 
 class _StatementTexts(dict[str, str]):
@@ -63,37 +53,10 @@ class SqliteConnection:
         try:
             statement = next(operation)
             while True:
-                text, values = texts[statement.text], statement.values
-                rows = self._insert_large(statement) if statement.large else execute(text, values).fetchall()
-                statement = operation.send(rows)
+                statement = operation.send(execute(texts[statement.text], statement.values).fetchall())
         except StopIteration as stop:
             value: T = stop.value
             return value
-
-    def _insert_large(self, statement: Statement) -> Rows:
-        """Insert a row with zeroblobs, then write the large values."""
-        connection, text, values = self._connection, self._texts[statement.text], statement.values
-        table, columns = _parse_target(statement.text)
-        request = b""
-        if table == "responses":
-            at = columns.index("request")
-            request, values = values[at], (*values[:at], b"", *values[at + 1 :])
-        rows: list[int] = []
-        connection.set_update_hook(lambda kind, database, name, row: rows.append(row))
-        try:
-            zeroblobs = [apsw.zeroblob(len(value)) if type(value) is bytes else value for value in values]
-            result = self._execute(text, tuple(zeroblobs)).fetchall()
-        finally:
-            connection.set_update_hook(None)
-        assert rows or not connection.changes(), f"{table} reported no row: it must be a table with rowids"
-        for row in rows:  # empty if the row already existed
-            for column, value in zip(columns, values):  # noqa: B905 - the remaining columns are not bound
-                if type(value) is bytes and value:
-                    with connection.blob_open("main", table, column, row, True) as blob:
-                        blob.write(value)
-        if rows and request:
-            self._insert_large(Statement(_INSERT_REQUEST, (*values[:2], request)))
-        return result
 
     def set_pragmas(self, settings: dict[str, Any]) -> None:
         for name, value in settings.items():
@@ -122,14 +85,6 @@ class SqliteConnection:
 
     def close(self) -> None:
         self._connection.close()
-
-
-@cache
-def _parse_target(text: str) -> tuple[str, list[str]]:
-    """Return the table and its columns in the order of the values."""
-    found = _INSERT_TARGET.search(text)
-    assert found is not None, text
-    return found[1], found[2].split(", ")
 
 
 def describe_error(error: apsw.Error) -> str:

@@ -15,7 +15,7 @@ NEEDS = {"postgresql": [pytest.mark.needs("postgresql")]}
 TABLES = (
     "responses, owners, live, keys, conversations, items, totals, shared, approvals, outputs, api_keys, files, "
     "uploads, upload_parts, contents, vector_stores, vector_files, vector_batches, vector_chunks, vector_embeddings, "
-    "vector_garbage, containers, container_files, skills, skill_versions, images, usage"
+    "vector_garbage, containers, container_files, skills, skill_versions, images, usage, pieces"
 )
 
 

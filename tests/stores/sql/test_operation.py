@@ -4,11 +4,17 @@ import pytest
 from msgspec import Struct
 
 from antiphon.stores.base import Page
-from antiphon.stores.sql.operation import LARGE_BYTES, autocommit_sql, cut_page, in_list, insert_sql, sql
+from antiphon.stores.sql.operation import LARGE_BYTES, autocommit_sql, cut_page, in_list, inline, sql, write_pieces
 
 
-def test_a_row_is_large_above_a_size() -> None:
-    assert [insert_sql("", size, ()).large for size in (0, LARGE_BYTES, LARGE_BYTES + 1)] == [False, False, True]
+@pytest.mark.parametrize(
+    ("size", "in_row", "pieces"),
+    [(0, 0, []), (LARGE_BYTES, LARGE_BYTES, []), (LARGE_BYTES + 1, 0, [LARGE_BYTES, 1])],
+)
+def test_a_large_value_is_stored_in_pieces_and_not_in_its_row(size: int, in_row: int, pieces: list[int]) -> None:
+    assert len(inline(bytes(size))) == in_row
+    values = [statement.values for statement in write_pieces("tenant", "resp_1", bytes(size))]
+    assert [(number, len(piece)) for _, _, number, piece in values] == [*enumerate(pieces)]
 
 
 def test_only_a_statement_that_says_so_needs_no_transaction() -> None:

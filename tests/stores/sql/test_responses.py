@@ -34,18 +34,10 @@ def list_statements(*sizes: int) -> list[Statement]:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "rows", "large"),
-    [
-        ([1] * 17, [16, 1], [False, False]),
-        ([LARGE_BYTES - 1, 1], [2], [False]),
-        ([LARGE_BYTES, 1], [1, 1], [False, False]),
-        ([1, LARGE_BYTES + 1], [1, 1], [False, True]),
-    ],
+    ("sizes", "rows"), [([1] * 17, [16, 1]), ([LARGE_BYTES - 1, 1], [2]), ([LARGE_BYTES, 1], [1, 1])]
 )
-def test_rows_are_inserted_together_unless_they_are_large(sizes: list[int], rows: list[int], large: list[bool]) -> None:
-    statements = list_statements(*sizes)
-    assert [len(statement.values) for statement in statements] == rows
-    assert [statement.large for statement in statements] == large
+def test_rows_are_inserted_together_unless_they_are_large(sizes: list[int], rows: list[int]) -> None:
+    assert [len(statement.values) for statement in list_statements(*sizes)] == rows
 
 
 def test_a_new_row_that_depends_on_nothing_else_can_be_inserted_with_others(clock: Clock) -> None:
@@ -61,10 +53,12 @@ def mark_image(new: NewResponse) -> NewResponse:
 def test_a_new_row_that_depends_on_others_is_inserted_alone(clock: Clock) -> None:
     new, claim, now = make_response(clock), make_claim(clock), clock()
     continuing, marked = make_response(clock, previous="resp_1"), mark_image(new)
+    large = make_response(clock, text="x" * LARGE_BYTES)
     for begun, key, limit in (
         (continuing, None, None),
         (make_response(clock, conversation="conv_1"), None, None),
         (marked, None, None),
+        (large, None, None),
         (new, make_key(clock), None),
         (new, None, 3),
     ):
@@ -73,6 +67,7 @@ def test_a_new_row_that_depends_on_others_is_inserted_alone(clock: Clock) -> Non
         make_end(clock, new),
         make_inserting_end(clock, continuing),
         make_inserting_end(clock, marked),
+        make_inserting_end(clock, large),
         replace(make_inserting_end(clock, new), items=[make_item()]),
         replace(make_inserting_end(clock, new), images=["image"]),
     ):

@@ -12,7 +12,17 @@ from antiphon.errors import InvalidValue
 from antiphon.stores.base import ConversationRow, ItemRow, Page
 from antiphon.stores.sql import totals
 from antiphon.stores.sql.files import share_images
-from antiphon.stores.sql.operation import Operation, direction, insert_sql, sanitise_id, sql, start_id
+from antiphon.stores.sql.operation import (
+    Operation,
+    direction,
+    inline,
+    read_pieces,
+    remove_pieces,
+    sanitise_id,
+    sql,
+    start_id,
+    write_pieces,
+)
 
 _TENANT_CONVERSATIONS = "FROM conversations WHERE tenant = $1 AND expires IS NULL"
 _VISIBLE = "tenant = $1 AND id = $2 AND expires IS NULL"
@@ -42,7 +52,7 @@ _SELECT_ITEM = f"""
 SELECT item FROM items WHERE {_ITEM} AND item IS NOT NULL AND EXISTS (SELECT 1 FROM conversations WHERE {_VISIBLE})
 """
 _FIND_ITEM = """
-SELECT i.item FROM items i JOIN conversations c ON c.tenant = i.tenant AND c.id = i.conversation
+SELECT i.conversation, i.item FROM items i JOIN conversations c ON c.tenant = i.tenant AND c.id = i.conversation
 WHERE i.tenant = $1 AND i.id = $2 AND i.item IS NOT NULL AND (c.expires IS NULL OR c.expires > $3) LIMIT 1
 """
 _AFTER_LAST = 2**62  # greater than every position
@@ -114,7 +124,7 @@ def append(tenant: str, conversation_id: str, items: Sequence[ItemRow], now: flo
 def all_items(tenant: str, conversation_id: str) -> Operation[list[bytes] | None]:
     """Return all items in order; None if there is no such conversation."""
     page = yield from _select_page(tenant, conversation_id, "> $3 ORDER BY position", -1, _AFTER_LAST)
-    return None if page is None else [item for _, item in page]
+    return None if page is None else [row.item for row in page]
 
 
 def page_items(
@@ -126,7 +136,7 @@ def page_items(
         start = yield from _find_position(tenant, conversation_id, after)
     order = "< $3 ORDER BY position DESC" if descending else "> $3 ORDER BY position"
     page = yield from _select_page(tenant, conversation_id, order, start, limit + 1)
-    return None if page is None else Page([ItemRow(*row) for row in page[:limit]], len(page) > limit)
+    return None if page is None else Page(page[:limit], len(page) > limit)
 
 
 def page_conversations(
@@ -142,7 +152,7 @@ def page_conversations(
 
 def get_item(tenant: str, conversation_id: str, item_id: str) -> Operation[bytes | None]:
     rows = yield sql(_SELECT_ITEM, tenant, sanitise_id(conversation_id), sanitise_id(item_id))
-    return rows[0][0] if rows else None
+    return (yield from _read_item(tenant, conversation_id, item_id, rows[0][0])) if rows else None
 
 
 def delete_item(now: float, tenant: str, conversation_id: str, item_id: str) -> Operation[bool]:
@@ -154,6 +164,7 @@ def delete_item(now: float, tenant: str, conversation_id: str, item_id: str) -> 
     rows = yield sql(f"SELECT bytes FROM items WHERE {condition}", *values)
     for (size,) in rows:
         yield sql(f"UPDATE items SET item = NULL, bytes = 0 WHERE {condition}", *values)
+        yield remove_pieces(tenant, name_holder(conversation_id, item_id))
         yield sql(_SUBTRACT, tenant, conversation_id, 1, size)
         yield totals.record(tenant, conversation_id, size=-size)
     return bool(rows)
@@ -162,7 +173,7 @@ def delete_item(now: float, tenant: str, conversation_id: str, item_id: str) -> 
 def find_item(now: float, tenant: str, item_id: str) -> Operation[bytes | None]:
     """Find an item in any conversation of the tenant."""
     rows = yield sql(_FIND_ITEM, tenant, sanitise_id(item_id), now)
-    return rows[0][0] if rows else None
+    return (yield from _read_item(tenant, rows[0][0], item_id, rows[0][1])) if rows else None
 
 
 def _append_block(
@@ -177,8 +188,10 @@ def _append_block(
     duplicate_sizes = []
     for position, item in enumerate(items, next_position - len(items)):
         item_size = len(item.item)
-        values = (tenant, conversation_id, position, item.id, item_size, item.item)
-        if not (yield insert_sql(_INSERT_ITEM, item_size, values)):
+        values = (tenant, conversation_id, position, item.id, item_size, inline(item.item))
+        if (yield sql(_INSERT_ITEM, *values)):
+            yield from write_pieces(tenant, name_holder(conversation_id, item.id), item.item)
+        else:
             duplicate_sizes.append(item_size)
     yield from share_images(tenant, conversation_id, *[item.item for item in items])
     if duplicate_sizes:
@@ -195,12 +208,28 @@ def _find_position(tenant: str, conversation_id: str, item_id: str) -> Operation
 
 def _select_page(
     tenant: str, conversation_id: str, order: str, start: int, limit: int
-) -> Operation[list[tuple[Any, ...]] | None]:
+) -> Operation[list[ItemRow] | None]:
     condition = f"tenant = $1 AND conversation = $2 AND item IS NOT NULL AND position {order} LIMIT $4"
     rows = yield sql(
         f"SELECT id, item FROM items WHERE {condition}", tenant, sanitise_id(conversation_id), start, limit
     )
-    return rows if (yield from get(tenant, conversation_id)) is not None else None
+    if (yield from get(tenant, conversation_id)) is None:
+        return None
+    page = []
+    for item_id, inline_item in rows:
+        if (item := (yield from _read_item(tenant, conversation_id, item_id, inline_item))) is not None:
+            page.append(ItemRow(item_id, item))
+    return page
+
+
+def _read_item(tenant: str, conversation_id: str, item_id: str, inline_item: bytes) -> Operation[bytes | None]:
+    """Return an item, which is in pieces if it is empty in its row; None if it was deleted meanwhile."""
+    return inline_item or (yield from read_pieces(tenant, name_holder(conversation_id, item_id))) or None
+
+
+def name_holder(conversation_id: str, item_id: str) -> str:
+    """Return the holder of the pieces of an item."""
+    return f"{conversation_id}/{item_id}"
 
 
 def _to_conversation_row(row: tuple[Any, ...]) -> ConversationRow:

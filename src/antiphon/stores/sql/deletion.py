@@ -18,9 +18,10 @@ import msgspec
 
 from antiphon.stores.base import RetentionBounds
 from antiphon.stores.sql import keys, totals
+from antiphon.stores.sql.conversations import name_holder
 from antiphon.stores.sql.files import release_images
-from antiphon.stores.sql.operation import Operation, sql
-from antiphon.stores.sql.responses import lock_visible, read_large_request
+from antiphon.stores.sql.operation import Operation, inline, read_pieces, remove_pieces, sql, write_pieces
+from antiphon.stores.sql.responses import lock_visible
 from antiphon.stores.sql.totals import TotalsDelta
 
 # The JSON fields of a response that its descendants need; a nested mapping selects fields of a nested object.
@@ -56,7 +57,6 @@ WITH RECURSIVE gone (id, previous) AS (
 DELETE FROM responses WHERE tenant = $1 AND id IN (SELECT id FROM gone) RETURNING id, bytes, hidden, LENGTH(request)
 """
 _REMOVE_ONE = "DELETE FROM responses WHERE tenant = $1 AND id = $2 RETURNING id, bytes, hidden, LENGTH(request)"
-_REMOVE_REQUEST = "DELETE FROM large_requests WHERE tenant = $1 AND id = $2"
 
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -92,7 +92,7 @@ def remove_response(tenant: str, response_id: str, now: float, delta: TotalsDelt
     for removed_id, size, hidden, request_size in removed:
         delta.add(tenant, removed_id, -1, -hidden, -size)
         if not request_size:
-            yield sql(_REMOVE_REQUEST, tenant, removed_id)
+            yield remove_pieces(tenant, removed_id)
         yield from release_images(tenant, removed_id)
 
 
@@ -102,11 +102,12 @@ def _hide(tenant: str, response_id: str, now: float, delta: TotalsDelta) -> Oper
     if ended is None:  # the owner gets OwnershipLost at its next write
         ended, status, fence = now, "cancelled", fence + 1
     if not request:
-        request = yield from read_large_request(tenant, response_id)
-        yield sql(_REMOVE_REQUEST, tenant, response_id)
+        request = yield from read_pieces(tenant, response_id)
+        yield remove_pieces(tenant, response_id)
     request, response = bytes(_trim(request, _REQUEST_FIELDS)), bytes(_trim(response, _RESPONSE_FIELDS))
     size = len(request) + len(response)
-    yield sql(_HIDE, tenant, response_id, request, response, size, ended, status, fence)
+    yield sql(_HIDE, tenant, response_id, inline(request), response, size, ended, status, fence)
+    yield from write_pieces(tenant, response_id, request)
     delta.add(tenant, response_id, 0, 1, size - old_size)
 
 
@@ -207,7 +208,7 @@ _PURGE = """
 DELETE FROM items WHERE tenant = $1 AND conversation = $2 AND position IN (
     SELECT position FROM items WHERE tenant = $1 AND conversation = $2 ORDER BY position LIMIT $3
 )
-RETURNING bytes
+RETURNING id, bytes, LENGTH(item)
 """
 
 
@@ -241,9 +242,12 @@ def _purge(limit: int, now: float) -> Operation[int]:
     count = 0
     rows = yield sql("SELECT tenant, id FROM conversations WHERE expires <= $1 LIMIT $2 {skip}", now, limit)
     for tenant, conversation_id in rows:
-        sizes = yield sql(_PURGE, tenant, conversation_id, limit - count)
-        delta.add(tenant, conversation_id, size=-sum(size for (size,) in sizes))
-        count += len(sizes)
+        purged = yield sql(_PURGE, tenant, conversation_id, limit - count)
+        for item_id, size, inline_size in purged:
+            delta.add(tenant, conversation_id, size=-size)
+            if inline_size == 0:
+                yield remove_pieces(tenant, name_holder(conversation_id, item_id))
+        count += len(purged)
         if count >= limit:
             break
         yield sql("DELETE FROM conversations WHERE tenant = $1 AND id = $2", tenant, conversation_id)

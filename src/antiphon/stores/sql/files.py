@@ -19,7 +19,6 @@ from antiphon.stores.sql.operation import (
     cut_page,
     direction,
     find_row,
-    insert_sql,
     sanitise_id,
     sql,
     start_id,
@@ -210,7 +209,7 @@ def cancel_upload(now: float, tenant: str, upload_id: str) -> Operation[list[str
 
 
 def add_block(now: float, content: str, number: int, block: bytes) -> Operation[None]:
-    yield insert_sql(_INSERT_BLOCK, len(block), (content, number, now, block))
+    yield sql(_INSERT_BLOCK, content, number, now, block)
 
 
 def get_block(content: str, number: int) -> Operation[bytes | None]:

@@ -17,10 +17,12 @@ T = TypeVar("T")
 S = TypeVar("S", bound=Struct)
 Rows = list[tuple[Any, ...]]
 
-LARGE_BYTES = 256 * 1024  # size above which a value should be copied as rarely as possible
+LARGE_BYTES = 1024 * 1024  # a request or an item above this size is stored in pieces of this size
 
 MAX_LIST = 512  # numbers in a list of parameters
 _LIST_SIZES = (8, 64, MAX_LIST)
+
+_INSERT_PIECE = "INSERT INTO pieces (tenant, holder, number, piece) VALUES ($1, $2, $3, $4)"
 
 BEFORE_FIRST, AFTER_LAST = "", "~"  # less than and greater than every id
 
@@ -31,7 +33,6 @@ class Statement(Struct, frozen=True):
     text: str
     values: tuple[Any, ...]
     autocommit: bool = False
-    large: bool = False  # inserts one row with much data; its first columns have these values, in this order
 
 
 Operation = Generator[Statement, Rows, T]
@@ -46,9 +47,28 @@ def autocommit_sql(text: str, *values: Any) -> Statement:
     return Statement(text, values, autocommit=True)
 
 
-def insert_sql(text: str, size: int, values: tuple[Any, ...]) -> Statement:
-    """An INSERT of one row that holds `size` bytes."""
-    return Statement(text, values, large=size > LARGE_BYTES)
+def inline(value: bytes) -> bytes:
+    """Return what the row of a value holds: nothing if it is stored in pieces."""
+    return value if len(value) <= LARGE_BYTES else b""
+
+
+def write_pieces(tenant: str, holder: str, value: bytes) -> Operation[None]:
+    """Store a large value in pieces: drivers and SQLite copy it whole, and PostgreSQL takes seconds to compress it.
+
+    The row is written first; a small value is in the row alone.
+    """
+    for number, at in enumerate(range(0, 0 if inline(value) else len(value), LARGE_BYTES)):
+        yield sql(_INSERT_PIECE, tenant, holder, number, value[at : at + LARGE_BYTES])
+
+
+def read_pieces(tenant: str, holder: str) -> Operation[bytes]:
+    """Return a large value; it is empty if it was removed after its row was read."""
+    rows = yield sql("SELECT piece FROM pieces WHERE tenant = $1 AND holder = $2 ORDER BY number", tenant, holder)
+    return b"".join([piece for (piece,) in rows])
+
+
+def remove_pieces(tenant: str, holder: str) -> Statement:
+    return sql("DELETE FROM pieces WHERE tenant = $1 AND holder = $2", tenant, holder)
 
 
 def read_row(kind: type[S], row: tuple[Any, ...]) -> S:

@@ -5,8 +5,8 @@ A row is visible if it is neither hidden nor expired; any other row behaves as i
 Several new rows are written at once: one statement for all rows and one per tenant for the totals. Executing a
 statement costs more than writing a row: SQLite releases the GIL meanwhile, and the thread then waits to get it back.
 
-In SQLite, a large request is in the table `large_requests` and empty in its row: SQLite builds the whole row in memory
-to change one column of it. PostgreSQL stores large values apart from their row anyway.
+A large request is stored in pieces (see `operation.py`) and empty in its row, of which SQLite makes a copy in memory to
+change one column.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,10 +35,12 @@ from antiphon.stores.sql.operation import (
     Statement,
     autocommit_sql,
     direction,
-    insert_sql,
+    inline,
+    read_pieces,
     sanitise_id,
     sql,
     start_id,
+    write_pieces,
 )
 from antiphon.stores.sql.totals import TotalsDelta
 
@@ -77,11 +79,7 @@ def insert_batch(inserts: Sequence[RowInsert]) -> Operation[None]:
         values: list[Any] = []
         for row_insert in rows:
             values += row_insert.values
-        yield Statement(
-            render_insert(len(rows), _INSERT_OR_FAIL),
-            tuple(values),
-            large=rows_per_statement == 1 and rows[0].size > LARGE_BYTES,
-        )
+        yield Statement(render_insert(len(rows), _INSERT_OR_FAIL), tuple(values))
     sizes: dict[str, list[int]] = {}
     for row_insert in inserts:
         sizes.setdefault(row_insert.tenant, []).append(row_insert.size)
@@ -117,6 +115,7 @@ SELECT fence, bytes, LENGTH(request), waited FROM responses WHERE tenant = $1 AN
 _SELECT_ENDED = """
 SELECT fence, ended, status, bytes, LENGTH(request) FROM responses WHERE tenant = $1 AND id = $2 {lock}
 """
+_SUM_PIECES = "SELECT SUM(LENGTH(piece)) FROM pieces WHERE tenant = $1 AND holder = $2"
 _FINISH = """
 UPDATE responses SET status = $3, response = $4, tape = $5, ended = $6, expires = $7, bytes = $8,
     owner = NULL, lease = NULL, summary = $9
@@ -151,7 +150,7 @@ def prepare_begin(
     operation = partial(begin, tenant, new, claim, key, max_background, now)
     if key is not None or max_background is not None or new.previous is not None or new.conversation is not None:
         return operation
-    if IMAGE_MARK in new.request:
+    if _fills_other_tables(new.request):
         return operation
     return RowInsert(tenant, _size(new), _running_values(tenant, new, claim), operation)
 
@@ -168,8 +167,9 @@ def begin(
     yield from _lock_previous(tenant, new, now)
     if new.conversation is not None and not (yield from conversations.touch(tenant, new.conversation, now)):
         raise UnknownConversation(f"Conversation with id {new.conversation!r} not found.", param="conversation")
-    written = yield insert_sql(_INSERT, _size(new), _running_values(tenant, new, claim))
+    written = yield sql(_INSERT, *_running_values(tenant, new, claim))
     if written:  # otherwise the row exists: an earlier reply was lost
+        yield from write_pieces(tenant, new.id, new.request)
         yield from files.share_images(tenant, new.id, new.request)
         yield totals.record(tenant, new.id, 1, _size(new))
     return None
@@ -184,7 +184,7 @@ def start(tenant: str, response_id: str, fence: int) -> Operation[None]:
 def prepare_finish(tenant: str, end: ResponseEnd, now: float) -> Callable[[], Operation[None]]:
     """Return a RowInsert if a new row is written that depends on nothing else; otherwise the plain operation."""
     operation, new = partial(finish, tenant, end, now), end.new
-    if new is None or new.previous is not None or end.items or end.images or IMAGE_MARK in new.request:
+    if new is None or new.previous is not None or end.items or end.images or _fills_other_tables(new.request):
         return operation
     size, values = _ended_values(tenant, end, new)
     return RowInsert(tenant, size, values, operation)
@@ -238,8 +238,9 @@ def chain(
         rows = sorted((yield sql(_LINKS, tenant, at, count)))
         if not rows:  # deleted concurrently
             return []
-        for _, link_id, previous, request, response in rows:
-            request = request or (yield from read_large_request(tenant, link_id))
+        for _, link_id, previous, inline_request, response in rows:
+            if not (request := inline_request or (yield from read_pieces(tenant, link_id))):
+                return []
             links.append(ChainLink(link_id, previous, request, response))
         at = links[-1].previous
         stride = min(stride * 4, _MAX_STRIDE)
@@ -262,7 +263,8 @@ def page_responses(
         return Page([], False)
     responses = []
     for row in (yield sql(f"SELECT {COLUMNS} {selection}", tenant, now, start, count)):
-        responses.append((yield from read_response(tenant, row)))
+        if (response := (yield from read_response(tenant, row))) is not None:
+            responses.append(response)
     return Page(responses, len(sizes) > count)
 
 
@@ -279,18 +281,16 @@ def lock_visible(tenant: str, response_id: str, now: float) -> Operation[bool]:
     )
 
 
-def read_response(tenant: str, row: tuple[Any, ...], with_request: bool = True) -> Operation[StoredResponse]:
-    """Convert a row of COLUMNS."""
+def read_response(tenant: str, row: tuple[Any, ...], with_request: bool = True) -> Operation[StoredResponse | None]:
+    """Convert a row of COLUMNS. None: it was deleted meanwhile, and its request with it."""
     values = [*row]
     values[2], values[12] = bool(row[2]), bool(row[12])  # background, waited
-    values[7] = row[7] or ((yield from read_large_request(tenant, row[0])) if with_request else b"")
-    return StoredResponse(*values)
+    values[7] = row[7] or ((yield from read_pieces(tenant, row[0])) if with_request else b"")
+    return StoredResponse(*values) if values[7] or not with_request else None
 
 
-def read_large_request(tenant: str, response_id: str, expression: str = "request") -> Operation[Any]:
-    """Return the request of a row in which it is empty, or an expression of it."""
-    rows = yield sql(f"SELECT {expression} FROM large_requests WHERE tenant = $1 AND id = $2", tenant, response_id)
-    return rows[0][0]
+def _fills_other_tables(request: bytes) -> bool:
+    return not inline(request) or IMAGE_MARK in request
 
 
 def _count_fitting(sizes: list[int], max_bytes: int) -> int:
@@ -319,7 +319,7 @@ def _running_values(tenant: str, new: NewResponse, claim: Claim) -> Values:
     return (
         *(tenant, new.id, new.status, int(new.background), new.rank, new.charged_key, new.created, new.deadline),
         *(None, None, new.previous, new.conversation),  # ended, expires: still running
-        *(claim.owner, claim.until, 1, _size(new), new.request, new.response, None, new.model, ""),
+        *(claim.owner, claim.until, 1, _size(new), inline(new.request), new.response, None, new.model, ""),
     )
 
 
@@ -331,7 +331,8 @@ def _insert_ended(tenant: str, end: ResponseEnd, new: NewResponse, now: float) -
     """Write begin and end in one step. Returns the bytes added, or None if the response had already ended."""
     yield from _lock_previous(tenant, new, now)
     size, values = _ended_values(tenant, end, new)
-    if (yield insert_sql(_INSERT, size, values)):
+    if (yield sql(_INSERT, *values)):
+        yield from write_pieces(tenant, end.id, new.request)
         return size
     yield from _check_already_ended(tenant, end)
     return None
@@ -343,7 +344,7 @@ def _ended_values(tenant: str, end: ResponseEnd, new: NewResponse) -> tuple[int,
     return size, (
         tenant, new.id, end.status, int(new.background), new.rank, new.charged_key, new.created, new.deadline,
         end.ended, expires, new.previous, new.conversation,
-        None, None, end.fence, size, new.request, end.response, end.packed_log,  # no owner, no lease
+        None, None, end.fence, size, inline(new.request), end.response, end.packed_log,  # no owner, no lease
         new.model, end.summary,
     )  # fmt: skip
 
@@ -379,7 +380,7 @@ def _check_already_ended(tenant: str, end: ResponseEnd) -> Operation[None]:
 
 def _write_end(tenant: str, end: ResponseEnd, request_size: int) -> Operation[int]:
     """Update the row and return its new size."""
-    request_size = request_size or (yield from read_large_request(tenant, end.id, "LENGTH(request)"))
+    request_size = request_size or (yield sql(_SUM_PIECES, tenant, end.id))[0][0]
     size = int(request_size) + len(end.response) + len(end.packed_log) + end.image_bytes
     expires = inf if end.expires is None else end.expires
     written = (end.status, end.response, end.packed_log, end.ended, expires, size, end.summary)

@@ -23,7 +23,7 @@ from antiphon.testing.rows.response_rows import (
     store_response,
 )
 
-TEXT = "text" * LARGE_BYTES
+TEXT = " ".join(map(str, range(LARGE_BYTES // 2)))
 
 
 async def test_a_large_request_is_readable_while_it_runs_and_after_its_end(store: Store, clock: Clock) -> None:
@@ -125,3 +125,7 @@ async def test_large_items_retain_their_order_when_added_again(store: Store, clo
     assert await store.add_items(TENANT, conversation, [again], 100)
     assert await store.all_items(TENANT, conversation) == [items[0].item, items[2].item, again.item]
     assert await store.item(TENANT, conversation, again.id) == again.item
+    assert await store.find_item(TENANT, again.id) == again.item
+    page = await store.page_items(TENANT, conversation, None, 1, True)
+    assert page is not None
+    assert page.rows == [again]
