@@ -1,6 +1,6 @@
-"""Measures searches in vector stores: the latency in the server without the embedding of the query, recall compared
-with an exact search, the embedding of a query and chats while files are indexed, and the quality on collections with
-judged queries through the HTTP API.
+"""Measures searches in vector stores: the latency in the server without the embedding of the query, also beside other
+vector stores; recall compared with an exact search; the embedding of a query and chats while files are indexed; and the
+quality on collections with judged queries through the HTTP API.
 
 Chunks are drawn: their vectors lie around centres, and the words of their texts have the frequencies of a language.
 """
@@ -72,7 +72,7 @@ class Corpus:
     async def write(self) -> None:
         """Add a file for each centre."""
         row = VectorStoreRow(id=self.name, created=time.time(), last_active=time.time())
-        await self.store.create_vector_store(_TENANT, row, 1)
+        await self.store.create_vector_store(_TENANT, row, 1000)
         for number in range(len(self._centres)):
             await self._write_file(number * _FILE_CHUNKS)
 
@@ -128,39 +128,51 @@ def _to_unit(vectors: Any) -> Any:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-async def measure_latency(chunks: int, location: str | None = None) -> list[Row]:
+async def measure_latency(chunks: int, location: str | None = None, others: int = 0) -> list[Row]:
+    """Measure a vector store, beside one with as many other chunks in the same database."""
     with tempfile.TemporaryDirectory() as folder:
-        corpus, embedder = Corpus(location or f"{folder}/bench.db", chunks), FixedEmbedder()
-        await corpus.store.open()
-        await corpus.write()
-        queries = [corpus.draw_query() for _ in range(_SEARCHES)]
-        embedder.vectors = {text: vector.tobytes() for text, vector in queries}
-        search = VectorSearch(corpus.store, embedder)
-        load = (await _time_search(search, corpus.name, queries[0][0]))[0]
-        rows = [Row(name=f"{chunks:,} chunks, first search, which loads the index: ms", figures=(load,))]
-        if location and corpus.store.has_points:
-            start = time.perf_counter()
-            await build_indexes(location)
-            taken = time.perf_counter() - start
-            rows.append(Row(name=f"{chunks:,} chunks, HNSW index if there are enough: seconds", figures=(taken,)))
-        for name, options in KINDS.items():
-            results = [await _time_search(search, corpus.name, text, **options) for text, _ in queries]
-            times = [taken for taken, _ in results]
-            goal = GOALS.get(chunks) if name == "hybrid" else None
-            rows += [
-                Row(name=f"{chunks:,} chunks, {name}: median ms", figures=(median(times),), goal=goal),
-                Row(name=f"{chunks:,} chunks, {name}: p95 ms", figures=(quantiles(times, n=20)[-1],)),
-                Row(name=f"{chunks:,} chunks, {name}: minimum ms", figures=(min(times),)),
+        place = location or f"{folder}/bench.db"
+        written = [Corpus(place, count) for count in (others, chunks) if count]
+        for corpus in written:
+            await corpus.store.open()
+            await corpus.write()
+        rows = await _measure(
+            corpus, f"{chunks:,} chunks beside {others:,}" if others else f"{chunks:,} chunks", location
+        )
+        for corpus in written:
+            if location:
+                await corpus.delete()
+            await corpus.store.close()
+    return rows
+
+
+async def _measure(corpus: Corpus, title: str, location: str | None) -> list[Row]:
+    embedder = FixedEmbedder()
+    queries = [corpus.draw_query() for _ in range(_SEARCHES)]
+    embedder.vectors = {text: vector.tobytes() for text, vector in queries}
+    search = VectorSearch(corpus.store, embedder)
+    load = (await _time_search(search, corpus.name, queries[0][0]))[0]
+    rows = [Row(name=f"{title}, first search, which loads the index: ms", figures=(load,))]
+    if location and corpus.store.has_points:
+        start = time.perf_counter()
+        await build_indexes(location)
+        taken = time.perf_counter() - start
+        rows.append(Row(name=f"{title}, HNSW index if there are enough: seconds", figures=(taken,)))
+    for name, options in KINDS.items():
+        results = [await _time_search(search, corpus.name, text, **options) for text, _ in queries]
+        times = [taken for taken, _ in results]
+        goal = GOALS.get(len(corpus.texts)) if name == "hybrid" else None
+        rows += [
+            Row(name=f"{title}, {name}: median ms", figures=(median(times),), goal=goal),
+            Row(name=f"{title}, {name}: p95 ms", figures=(quantiles(times, n=20)[-1],)),
+            Row(name=f"{title}, {name}: minimum ms", figures=(min(times),)),
+        ]
+        if name == "by meaning":
+            found = [
+                texts & corpus.find_exact(vector) for (_, texts), (_, vector) in zip(results, queries, strict=True)
             ]
-            if name == "by meaning":
-                found = [
-                    texts & corpus.find_exact(vector) for (_, texts), (_, vector) in zip(results, queries, strict=True)
-                ]
-                recall = sum(map(len, found)) / (10 * len(queries))
-                rows.append(Row(name=f"{chunks:,} chunks: recall@10", figures=(recall,), goal=_RECALL, at_least=True))
-        if location:
-            await corpus.delete()
-        await corpus.store.close()
+            recall = sum(map(len, found)) / (10 * len(queries))
+            rows.append(Row(name=f"{title}: recall@10", figures=(recall,), goal=_RECALL, at_least=True))
     return rows
 
 
@@ -174,6 +186,7 @@ async def _time_search(search: VectorSearch, store: str, query: str, **options: 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.search", description=__doc__)
     parser.add_argument("--chunks", default="10000,100000", help="sizes of drawn vector stores; empty: none")
+    parser.add_argument("--others", type=int, default=0, help="chunks of another vector store in the same database")
     parser.add_argument("--store", help="as for `antiphon serve`, e.g. postgresql://…; default: a new SQLite file")
     parser.add_argument("--rounds", type=int, default=5, help="of chats without and with indexing; 0: none")
     parser.add_argument("--collection", type=Path, help="folder of collections, NAME.json.gz with docs, queries, qrels")
@@ -183,7 +196,7 @@ def main() -> int:
     arguments = parser.parse_args()
     rows = []
     for chunks in map(int, filter(None, arguments.chunks.split(","))):
-        rows += asyncio.run(measure_latency(chunks, arguments.store))
+        rows += asyncio.run(measure_latency(chunks, arguments.store, arguments.others))
     if arguments.rounds:
         rows += measure_indexing(arguments.rounds)
     for path in sorted(arguments.collection.glob("*.json.gz")) if arguments.collection else []:

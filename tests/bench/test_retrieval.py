@@ -24,3 +24,11 @@ async def test_a_drawn_store_is_searched_and_nothing_near_is_missed() -> None:
     figures = {row.name: row.figures[0] for row in await measure_latency(300)}
     assert figures["300 chunks: recall@10"] == 1.0
     assert len(figures) == 11
+
+
+async def test_a_drawn_store_is_searched_beside_another_one() -> None:
+    pytest.importorskip("numpy")
+    from bench.search import measure_latency
+
+    figures = {row.name: row.figures[0] for row in await measure_latency(100, others=200)}
+    assert figures["100 chunks beside 200: recall@10"] == 1.0
