@@ -1,4 +1,6 @@
-"""pgvector in PostgreSQL: servers without it, servers that get it later, and the HNSW indexes of large stores."""
+"""The text index of PostgreSQL, and pgvector: servers without it, servers that get it later, and HNSW indexes of large
+stores.
+"""
 
 import asyncio
 import random
@@ -62,6 +64,14 @@ async def add_vectors(store: PostgresStore, name: str, count: int, seed: int = 1
 async def count_nearest(store: PostgresStore, name: str, query: bytes) -> int:
     index = await IndexCache(store, 10**9).get(TENANT, name)
     return len(await index.vectors.find_nearest(query, None))
+
+
+async def test_a_search_by_words_reads_no_entries_beside_the_index(postgres: Postgres, postgres_url: str) -> None:
+    async with open_store(postgres_url) as store:
+        name = await create_vector_store(store, clock)
+        await index_texts(store, clock, name, [f"text {number}" for number in range(50)])
+        pages = postgres.run_sql("SELECT gin_clean_pending_list('vector_chunks_lexemes')", get_name(postgres_url))
+        assert pages == "0\n"
 
 
 async def test_a_server_without_the_extension_searches_in_memory_until_it_has_it(

@@ -28,7 +28,7 @@ _MAX_RANKED = 5000  # chunks that a search ranks in SQLite, unless more of them 
 _MAX_CANDIDATES = 500  # chunks that a search ranks in PostgreSQL, where each takes longer
 _ENOUGH = 10  # of them; for fewer, those with common words are ranked too
 _MAX_FILE_TERMS = 100  # of a query; with a filter that more files match, chunks of other files are skipped
-_SAMPLED_CHUNKS = 500
+_SAMPLED_CHUNKS = 1000
 _STATISTICS_SECONDS, _LARGE_CHUNKS = 60.0, 10_000  # for which a sample of so many chunks is used; of fewer, shorter
 _MAX_STATISTICS = 100  # samples in memory, of some thousand words each
 
