@@ -10,9 +10,10 @@ Covers `sandbox/base.py`, `sandbox/client.py`, `sandbox/connection.py`, `sandbox
 import asyncio
 import os
 import signal
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -246,12 +247,41 @@ async def test_links_fifos_and_paths_that_leave_the_folder_are_refused(sandbox: 
         await sandbox.put("c", "large", _pieces(b"x" * (1 << 20) * 33))
 
 
-@pytest.mark.quiet_cores
 async def test_code_is_interrupted_at_its_deadline_and_the_kernel_lives(sandbox: Sandbox) -> None:
     record = await run_code(sandbox, "x = 5\nwhile True: pass", seconds=0.5)
     assert record.result.outcome == "timeout"
     assert "KeyboardInterrupt" in record.stderr
     assert (await run_code(sandbox, "x")).stdout == "5\n"
+
+
+@contextmanager
+def occupy_cpu(pid: int) -> Iterator[None]:
+    """Leave a process about one 200th of a CPU."""
+    cpu = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(pid, {cpu})
+    loop = ("sh", "-c", "while :; do :; done")
+    others = [subprocess.Popen(loop, start_new_session=True) for _ in range(8)]  # CPUs are divided among sessions
+    try:
+        for other in others:
+            os.sched_setaffinity(other.pid, {cpu})
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+@pytest.mark.parametrize("level", LEVELS[:2])  # gVisor has other processes
+async def test_code_that_gets_no_cpu_at_its_deadline_keeps_the_variables(level: SandboxLevel) -> None:
+    async with run_sandbox(level) as sandbox:
+        try:
+            await sandbox.start("c", LIMITS)
+        except SandboxUnavailable as error:
+            pytest.skip(f"permission: no sandbox of this level: {error}")
+        with occupy_cpu(find_processes(sandbox.folder)[-1]):
+            record = await run_code(sandbox, "x = 5\nwhile True: pass", seconds=0.5)
+        assert record.result.outcome == "timeout"
+        assert (await run_code(sandbox, "x")).stdout == "5\n"
 
 
 @pytest.mark.quiet_cores
@@ -675,6 +705,10 @@ async def test_a_sandbox_that_is_off_or_cannot_be_started_says_why(tmp_path: Pat
         await broken.status()
     with pytest.raises(SandboxUnavailable, match="being restarted"):
         await broken.status()
+    broken = LocalSandbox(SandboxSettings(folder=tmp_path, python="/bin/ls"))
+    with pytest.raises(SandboxUnavailable, match="There is no sandbox on this host"):
+        await broken.status()
+    assert broken.process is None  # it was waited for
     os.chmod(tmp_path, 0o777)
     with pytest.raises(SandboxUnavailable, match="others can write"):
         await LocalSandbox(SandboxSettings(folder=tmp_path)).status()

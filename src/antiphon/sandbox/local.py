@@ -72,14 +72,19 @@ class LocalSandbox(SandboxLink, CodeSandbox):
         await super().close()
         await self._reap()
 
-    async def _reap(self) -> None:
-        """Wait for the end of the sandbox process, if this server started it and no other one uses it."""
-        if self.process is not None:
-            try:
-                await asyncio.to_thread(self.process.wait, _CLOSE_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.process.returncode = 0  # it serves others: Popen would warn that it still runs
-            self.process = None
+    async def _reap(self) -> int:
+        """Wait for the end of the sandbox process, if this server started it and no other one uses it.
+
+        Returns its exit code, or 0 if it serves others.
+        """
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        try:
+            return await asyncio.to_thread(process.wait, _CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.returncode = 0  # Popen would warn that it still runs
+            return 0
 
     async def _open(self) -> SandboxConnection:
         self._check_platform()
@@ -106,11 +111,11 @@ class LocalSandbox(SandboxLink, CodeSandbox):
 
     async def _join_or_start(self) -> tuple[SandboxConnection, str]:
         """Connect to the sandbox process, and start it until it serves: one that just ends still has the folder."""
-        self.process = None
+        await self._reap()
         while (joined := await self._join()) is None:
             if self.process is not None:
                 await asyncio.sleep(_POLL_SECONDS)
-                if self.process.poll():
+                if await self._reap():
                     raise SandboxUnavailable(LOST)
             await self._start_process()
         return joined
@@ -149,6 +154,7 @@ class LocalSandbox(SandboxLink, CodeSandbox):
         with process.stderr:  # it is closed when the process serves, and written to only if it fails
             reason = (await asyncio.to_thread(process.stderr.read, 4096)).decode(errors="replace").strip()
         if reason:
+            await self._reap()
             last = reason.rpartition("\n")[2]
             raise SandboxDisabled(f"There is no sandbox on this host (--sandbox {self.settings.level}): {last}")
 

@@ -30,7 +30,7 @@ _READY_SECONDS = 20.0
 _TIMEOUT_GRACE = 0.5  # after the deadline of a call
 _INTERRUPT_GRACE = 2.0  # after an interrupt of code that has begun
 _MAX_DELAY = 18.0  # on top of it, that processes wait for a CPU
-_DELAY_POLL = 0.1
+_STOP_POLL = 0.05
 _END_SECONDS = 5.0
 IDLE_SECONDS = 2.0  # between checks of a container without a call
 _IDLE_CPU_SECONDS = 20.0  # that processes may use between two calls
@@ -57,6 +57,7 @@ class Call:
     figures: int = 0
     outcome: str = ""  # set by what ends the call early
     begun: asyncio.Event = field(default_factory=asyncio.Event)  # the kernel notices interrupts, or has ended
+    is_interrupted: bool = False
     cpu_limit: float = 0.0
     spared: frozenset[int] | None = None  # processes that are older than a command; None: the call is no command
     exit_code: int | None = None
@@ -269,8 +270,7 @@ class Container:
             await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if not call.done.done() and not ended.done():
                 call.outcome = call.outcome or "timeout"
-                await self._end_code(kernel, call, _TIMEOUT_GRACE)
-                await asyncio.wait(either, timeout=_TIMEOUT_GRACE, return_when=asyncio.FIRST_COMPLETED)
+                await self._end_call(call, _TIMEOUT_GRACE)
         except asyncio.CancelledError:
             await self.kill("cancelled")
             raise
@@ -283,22 +283,30 @@ class Container:
         await self._await_death(kernel)
         return "killed"
 
-    async def _end_code(self, kernel: KernelProcess, call: Call, grace: float) -> None:
-        """Interrupt code; of a command, kill all processes that were started since, and the kernel lives.
-
-        Code that has not begun would not notice it: this is called again when it begins.
-        """
-        if not call.begun.is_set():
+    async def _end_call(self, call: Call, grace: float) -> None:
+        """Stop the code, and return when it has ended, or has had its time to end. This passes while it has a CPU."""
+        if self._kernel is None:  # it is being started
+            with suppress(TimeoutError):
+                await asyncio.wait_for(call.begun.wait(), _READY_SECONDS)
+        if (kernel := self._kernel) is None:
             return
-        if call.spared is None or self._spec.runsc:
-            kernel.signal(signal.SIGINT)
-            return
-        deadline = time.monotonic() + grace
-        while processes.kill_descendants(kernel.guard, call.spared) or not (call.done.done() or kernel.ended.is_set()):
-            if time.monotonic() > deadline:
-                await self.kill(call.outcome)
+        latest, clock = time.monotonic() + grace + _MAX_DELAY, processes.RunClock(kernel.guard)
+        while self._call is call and not kernel.ended.is_set():
+            is_left = self._stop_code(kernel, call)
+            if (call.done.done() and not is_left) or clock.read() > grace or time.monotonic() > latest:
                 return
-            await asyncio.sleep(_KILL_PAUSE)
+            await (asyncio.sleep(_KILL_PAUSE) if is_left else asyncio.wait({call.done}, timeout=_STOP_POLL))
+
+    def _stop_code(self, kernel: KernelProcess, call: Call) -> bool:
+        """Interrupt code, once it has begun: it would not notice it before. Of a command, kill all processes that it
+        has started, and return whether there were any: the kernel lives.
+        """
+        if call.begun.is_set() and call.spared is not None and not self._spec.runsc:
+            return processes.kill_descendants(kernel.guard, call.spared)
+        if call.begun.is_set() and not call.is_interrupted:
+            call.is_interrupted = True
+            kernel.signal(signal.SIGINT)
+        return False
 
     async def _await_death(self, kernel: KernelProcess) -> None:
         with suppress(TimeoutError):
@@ -307,31 +315,15 @@ class Container:
 
     async def interrupt(self, task: "asyncio.Task[Any] | None" = None) -> None:
         """Interrupt the running call, or that of a task; its kernel is killed if it does not stop."""
-        call, kernel = self._call, self._kernel
+        call = self._call
         if task is not None and task in self._waiting:
             task.cancel()
         if call is None or call.done.done() or task not in (None, call.task):
             return
         call.outcome = "interrupted"
-        if kernel is not None:
-            await self._end_code(kernel, call, _INTERRUPT_GRACE)
-        await self._await_interrupt(call)
+        await self._end_call(call, _INTERRUPT_GRACE)
         if self._call is call and not call.done.done():
             await self.kill("interrupted")
-
-    async def _await_interrupt(self, call: Call) -> None:
-        """Wait for the end of an interrupted call. Its time begins with the code, and passes while it has a CPU."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(call.begun.wait(), _READY_SECONDS)
-        began, delayed = time.monotonic(), self._measure_delay()
-        while self._call is call and not call.done.done():
-            delay = min(self._measure_delay() - delayed, _MAX_DELAY)
-            if time.monotonic() - began > _INTERRUPT_GRACE + delay:
-                return
-            await asyncio.wait({call.done}, timeout=_DELAY_POLL)
-
-    def _measure_delay(self) -> float:
-        return 0.0 if self._kernel is None else processes.measure_delay(processes.list_tree(self._kernel.guard))
 
     async def kill(self, reason: str) -> None:
         """Kill all processes of the container, and wait until they have ended."""
@@ -472,8 +464,6 @@ class Container:
             raise frames.InvalidFrame("a frame outside of a call")
         if header.get("begun") is True and not call.begun.is_set():
             call.begun.set()
-            if call.outcome:
-                asyncio.get_running_loop().create_task(self._end_code(kernel, call, _INTERRUPT_GRACE))
         elif "figure" in header and call.figures < MAX_FIGURES:
             call.figures += 1
             call.emit({"figure": call.figures}, payload)

@@ -9,6 +9,7 @@ import resource
 import signal
 import stat
 import sys
+import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -134,14 +135,30 @@ def count_running(pids: list[int]) -> int:
     return min(states.count("R"), os.cpu_count() or 1)
 
 
-def measure_delay(pids: list[int]) -> float:
-    """Return the time in seconds that the threads of processes were ready and waited for a CPU."""
-    nanoseconds = 0
+class RunClock:
+    """The time since this was made, except that in which processes were ready to run and had no CPU."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._began = self._read_at = time.monotonic()
+        self._cpu, self._passed = measure_cpu(list_tree(root)), 0.0
+
+    def read(self) -> float:
+        """Return the time in seconds, from samples: this must be called often."""
+        pids = list_tree(self._root)
+        now, cpu = time.monotonic(), measure_cpu(pids)
+        self._passed += max(cpu - self._cpu, 0.0) if _has_ready_thread(pids) else now - self._read_at
+        self._read_at, self._cpu = now, cpu
+        return min(self._passed, now - self._began)
+
+
+def _has_ready_thread(pids: list[int]) -> bool:
     for pid in pids:
         with suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):
-                nanoseconds += int((_read(f"/proc/{pid}/task/{task}/schedstat") or "0 0").split()[1])
-    return nanoseconds / 1e9
+                if _read(f"/proc/{pid}/task/{task}/stat").rpartition(") ")[2].startswith("R"):
+                    return True
+    return False
 
 
 class HeldResources(NamedTuple):
