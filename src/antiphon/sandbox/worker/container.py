@@ -93,6 +93,7 @@ class KernelProcess:
     cpu: float = 0.0  # at the last check of limits
     idle_cpu: float = 0.0  # since the last call, from samples
     held: int = 0  # memory, as estimated at the last check of files
+    turns: list[str] = field(default_factory=list)  # of its threads on a CPU, at the last check without a call
     lowered: frozenset[int] = frozenset()  # processes whose sessions have a low priority
 
     def signal(self, number: int) -> None:
@@ -140,6 +141,16 @@ class Container:
     @property
     def is_running(self) -> bool:
         return self._call is not None
+
+    def has_run(self) -> bool:
+        """Return whether a thread has run since this was called last: otherwise nothing can have been used up.
+
+        Those of gVisor always have.
+        """
+        if (kernel := self._kernel) is None or self._spec.runsc:
+            return True
+        before, kernel.turns = kernel.turns, processes.read_turns(kernel.guard)
+        return kernel.turns != before or "" in before
 
     async def start(self) -> None:
         """Start a kernel unless there is one. Raises StartFailed."""

@@ -205,11 +205,11 @@ class ContainerHost:
         }  # fmt: skip
 
     async def watch(self) -> None:
-        """Check the limits of all containers, of idle ones less often."""
+        """Check the limits of all containers; of idle ones less often, and if they have run since."""
         for turn in count(1):
             await asyncio.sleep(_WATCH_SECONDS)
             for container in self._containers.values():
-                if container.is_running or turn % _IDLE_EVERY == 0:
+                if container.is_running or (turn % _IDLE_EVERY == 0 and container.has_run()):
                     self._check(container.check_processes)
                     if turn % _FILES_EVERY == 0 or not container.is_running:
                         self._check(container.check_files)

@@ -135,6 +135,18 @@ def count_running(pids: list[int]) -> int:
     return min(states.count("R"), os.cpu_count() or 1)
 
 
+def read_turns(root: int) -> list[str]:
+    """Return the time on a CPU and the number of turns of each thread of a process and its descendants.
+
+    It differs when one of them has run. A text is empty if the kernel does not count turns, or a thread has just ended.
+    """
+    turns = []
+    for pid in list_tree(root):
+        with suppress(OSError):
+            turns += [_read(f"/proc/{pid}/task/{task}/schedstat") for task in os.listdir(f"/proc/{pid}/task")]
+    return turns
+
+
 class RunClock:
     """The time since this was made, except that in which processes were ready to run and had no CPU."""
 
