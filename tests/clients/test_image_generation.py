@@ -102,6 +102,7 @@ class EngineHandler(BaseHTTPRequestHandler):
             piece = self.rfile.read(min(left, 1024 * 1024))
             left -= len(piece)
             streams |= b'"stream":true' in end + piece
+            assert b"image/jpeg" not in end + piece, "The type of an image was not corrected."
             end = piece[-20:]
         if streams:
             self._send(CHUNKS, "text/event-stream")
@@ -179,11 +180,12 @@ def test_images_that_were_made_grow_the_server_by_less_than_three_times_as_much(
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="platform: not Linux")
 @pytest.mark.parametrize("fields", [{"store": False}, {"stream": True}], ids=["not stored", "stored and streamed"])
+@pytest.mark.parametrize("media_type", ["image/png", "image/jpeg"], ids=["right type", "corrected type"])
 def test_images_that_a_user_sends_grow_the_server_by_less_than_three_times_as_much(
-    large_server: ServerProcess, fields: dict[str, bool]
+    large_server: ServerProcess, media_type: str, fields: dict[str, bool]
 ) -> None:
     def see(size: int) -> None:
-        urls = [f"data:image/png;base64,{make_image(size)}" for _ in range(SENT_IMAGES)]
+        urls = [f"data:{media_type};base64,{make_image(size)}" for _ in range(SENT_IMAGES)]
         content = [{"type": "input_image", "image_url": url} for url in urls]
         status, body = large_server.post({"model": "seer", "input": [{"role": "user", "content": content}], **fields})
         assert (status, b"I see." in body) == (200, True), body[:300]

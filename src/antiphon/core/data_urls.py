@@ -26,6 +26,18 @@ class DecodedData(Struct, frozen=True):
     media_type: str = ""  # declared type, lower case, without parameters
 
 
+class Correction(Struct, frozen=True):
+    """What to change in a data URL before an engine receives it."""
+
+    media_type: str
+    decodes: bool  # the base64 is not in canonical form
+
+    def apply(self, url: str) -> str:
+        if self.decodes:
+            return to_data_url(self.media_type, read_data_url(url, len(url)).body)
+        return f"data:{self.media_type};base64,{url[url.index(',') + 1 :]}"
+
+
 def is_data_url(text: str) -> bool:
     return text[:5].lower() == "data:"
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core.data_urls import UnreadableMedia
+from antiphon.core.data_urls import UnreadableMedia, read_data_url
 
 _MAX_GIF_BLOCKS: Final = 300_000  # a GIF of 20 MB has about 80,000
 _MAX_CHUNKS: Final = 50_000  # for the other formats, whose pieces are larger
@@ -48,12 +48,12 @@ def read_image_info(body: bytes) -> ImageInfo:
 
 
 def measure_data_url(url: str) -> ImageInfo:
-    """Read an image that was read before, in canonical base64: mostly its first bytes suffice."""
+    """Read an image that was read before: mostly its first bytes suffice."""
     start = url.index(",") + 1
     try:
-        return read_image_info(a2b_base64(url[start : start + _HEAD_CHARS]))
-    except UnreadableMedia:
-        return read_image_info(a2b_base64(url[start:]))
+        return read_image_info(a2b_base64(url[start : start + _HEAD_CHARS], strict_mode=True))
+    except ValueError:
+        return read_image_info(read_data_url(url, len(url)).body)
 
 
 class _BrokenImage(ValueError):

@@ -57,6 +57,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     takes_effort: bool | None = True  # whether a supported `reasoning.effort` reaches the model; None: unknown
     unconfirmed_fields: frozenset[str] = frozenset()  # supported fields that may have no effect: reported as ignored
     template_has_tools: bool = True  # whether the template of an engine that renders itself describes tools
+    corrects_images: bool = False  # its requests apply the `correction` of large images, see `AttachmentLookup`
     needs_control_escape: bool = False  # it renders chats and parses control tokens in any text: escape them
     default_sampling: Sampling = Sampling()  # of requests that set no values of their own
     architecture: str | None = None  # architecture of the model as its file or engine names it ("qwen2", "gpt-oss", …)

@@ -16,7 +16,7 @@ from typing import assert_never
 
 from msgspec import UNSET, Struct
 
-from antiphon.core.data_urls import UnreadableMedia
+from antiphon.core.data_urls import Correction, UnreadableMedia
 from antiphon.core.prompt import Json
 from antiphon.errors import InvalidValue, UnsupportedParameter
 from antiphon.protocol.types import parts as pt
@@ -56,6 +56,8 @@ class AttachmentLookup(Struct, eq=False):
     """Resolved attachments of one prompt, and those that are still missing."""
 
     found: dict[AttachmentSource, str] = {}  # images as data URLs, files as text
+    corrections: dict[AttachmentSource, Correction] = {}  # that the engine's request applies to large data URLs
+    defers_corrections: bool = False
     missing: dict[AttachmentSource, AttachmentRequest] = {}
 
     def resolve(self, source: AttachmentSource, param: str) -> str:
@@ -113,13 +115,16 @@ class ContentRenderer(Struct, frozen=True, eq=False):
 
     def _render_image(self, part: pt.InputImage | pt.Screenshot, index: int, param: ParamFormatter) -> Json:
         if part.image_url is not UNSET:
-            url = self._attachments.resolve(ImageAttachment(part.image_url), param(index, ".image_url"))
+            source, field = ImageAttachment(part.image_url), ".image_url"
         elif part.file_id is not UNSET:
-            url = self._attachments.resolve(ImageAttachment(file_id=part.file_id), param(index, ".file_id"))
+            source, field = ImageAttachment(file_id=part.file_id), ".file_id"
         else:
             raise InvalidValue("The part has no image_url.", param=param(index, ""))
+        url = self._attachments.resolve(source, param(index, field))
         detail = "auto" if part.detail is UNSET else part.detail
-        return {"type": "image_url", "image_url": {"url": url, "detail": "high" if detail == "original" else detail}}
+        image = {"url": url, "detail": "high" if detail == "original" else detail}
+        correction = self._attachments.corrections.get(source)
+        return {"type": "image_url", "image_url": image} | ({"correction": correction} if correction else {})
 
     def _render_file(self, part: pt.InputFile, index: int, param: ParamFormatter) -> str:
         name, is_shown = "" if part.filename is UNSET else part.filename, has_auto_container(self._tools)

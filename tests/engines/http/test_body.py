@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from antiphon.core.data_urls import Correction
 from antiphon.core.prompt import ChatPrompt, GenerationRequest, Grammar, JsonObject, JsonSchema, Sampling, TokenPrompt
 from antiphon.engines.http.adapters.llamacpp_server import LlamaCppServer
 from antiphon.engines.http.adapters.ollama import Ollama
@@ -128,3 +129,12 @@ def test_only_data_urls_are_sent_as_images_encoded_or_not(url: str) -> None:
             build_fields(
                 make_builder(), prompt=ChatPrompt(({"role": "user", "content": content},)), sampling=Sampling()
             )
+
+
+def test_a_large_image_is_corrected_in_the_body_alone() -> None:
+    text, image = encode_raw({"type": "text", "text": "Look"}), {"url": "data:image/jpg;base64,AAAA", "detail": "low"}
+    part = {"type": "image_url", "image_url": image, "correction": Correction("image/jpeg", decodes=False)}
+    prompt = ChatPrompt(({"role": "user", "content": [text, part]},))
+    sent = {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,AAAA", "detail": "low"}}
+    assert build_fields(make_builder(), sampling=Sampling(), prompt=prompt)["messages"][0]["content"][1] == sent
+    assert part["image_url"] is image

@@ -18,11 +18,13 @@ from antiphon.errors import (
     UrlRefused,
 )
 from antiphon.limits import Limits
-from antiphon.offload import OUTCOMES
+from antiphon.offload import MAX_INLINE_BYTES, OUTCOMES
+from antiphon.protocol.types.parts import InputImage
 from antiphon.render.content import (
     AttachmentLookup,
     AttachmentRequest,
     AttachmentSource,
+    ContentRenderer,
     FileAttachment,
     ImageAttachment,
 )
@@ -88,6 +90,22 @@ async def test_the_media_type_of_an_image_is_corrected(declared: str) -> None:
 async def test_base64_is_normalised() -> None:
     loose = PNG_URL.replace("+", "-").replace("/", "_").rstrip("=").replace("data:image_png", "data:image/png") + "\n"
     assert await load(ImageAttachment(loose)) == [PNG_URL]
+
+
+@pytest.mark.parametrize(("size", "deferred"), [(10, False), (MAX_INLINE_BYTES, True)])
+@pytest.mark.parametrize("ending", ["", "\n"])
+async def test_only_large_images_are_corrected_by_the_request_to_the_engine(
+    size: int, deferred: bool, ending: str
+) -> None:
+    right = encode_data_url(png() + bytes(size))
+    sent = right.replace("image/png", "image/jpeg") + ending
+    lookup, source = make_lookup(ImageAttachment(sent)), ImageAttachment(sent)
+    lookup.defers_corrections = True
+    await Attachments(make_egress_client()).load("t", lookup)
+    assert lookup.found[source] == (sent if deferred else right)
+    assert [correction.apply(sent) for correction in lookup.corrections.values()] == [right] * deferred
+    part = ContentRenderer(frozenset({"input_image"}), lookup).render([InputImage(image_url=sent)], "", lambda *_: "")
+    assert part[0].get("correction") == lookup.corrections.get(source)  # type: ignore[union-attr]  # it is no text
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,7 @@ class HttpEngine(HttpTasks):
             can_count_tokens=probed.can_count_tokens,
             template_has_tools=probed.template_has_tools,
             takes_effort=self._takes_effort(model, probed),
+            corrects_images=True,
             needs_control_escape=self.parses_control_tokens and not self.settings.allow_control_strings,
             architecture=probed.architecture,
             template_source=probed.template_source,

@@ -4,12 +4,14 @@ A field that the engine lacks raises UnsupportedParameter with its name.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, to_builtins
 
+from antiphon.core.data_urls import Correction, is_data_url
 from antiphon.core.prompt import (
     ChatPrompt,
     Constraint,
@@ -37,7 +39,7 @@ _REQUEST_FIELDS = {
     "mm_processor_kwargs": "mm_processor_kwargs",
     "kv_transfer_params": "kv_transfer_params",
 }
-_encode = msgspec.json.Encoder().encode
+encode_body = msgspec.json.Encoder(enc_hook=lambda make: make()).encode  # a function stands for what it returns
 REASONING_KEY = "reasoning_content"  # key of reasoning in the messages of a ChatPrompt
 EMPTY_USER_MESSAGE: Json = {"role": "user", "content": ""}  # makes it the model's turn
 # Values without effect: accepted even if the engine lacks the field.
@@ -116,14 +118,14 @@ class ChatBody:
             self._field_names.write(body, "chat_template_kwargs", prompt.template_kwargs)
         if prompt.tools:
             self._write_tools(body, prompt)
-        return _encode(body)
+        return encode_body(body)
 
     def to_messages(self, prompt: ChatPrompt) -> Sequence[Json]:
         """Return the messages with earlier reasoning under the engine's name for it.
 
         An empty user message is appended where the engine would otherwise continue the last assistant message.
         """
-        messages: Sequence[Json] = prompt.messages
+        messages: Sequence[Json] = [*map(_correct_images, prompt.messages)]
         name = self._reasoning_name
         if name != REASONING_KEY and any(REASONING_KEY in message for message in messages):
             messages = [_rename_reasoning(message, name) for message in messages]
@@ -136,7 +138,7 @@ class ChatBody:
         if isinstance(choice, dict) and names.name_of("tool_choice") is None:
             names.write(body, "tools", _select_tool(prompt.tools, choice["function"]["name"]))
         else:
-            names.write(body, "tools", derive(prompt.tools, "json", lambda: Raw(_encode(prompt.tools))))
+            names.write(body, "tools", derive(prompt.tools, "json", lambda: Raw(encode_body(prompt.tools))))
         if choice != "auto":
             names.write(body, "tool_choice", choice)
         if not prompt.parallel_tool_calls:
@@ -145,7 +147,7 @@ class ChatBody:
 
 def _select_tool(tools: Sequence[Json | Raw] | Raw, name: str) -> list[Json]:
     """Return only the tool that `tool_choice` names, for an engine without that field."""
-    return [tool for tool in msgspec.json.decode(_encode(tools)) if tool["function"]["name"] == name]
+    return [tool for tool in msgspec.json.decode(encode_body(tools)) if tool["function"]["name"] == name]
 
 
 class RawBody(Struct, frozen=True, eq=False):
@@ -174,7 +176,7 @@ class RawBody(Struct, frozen=True, eq=False):
             body[self.shown_tokens_field] = request.visible_tokens
         elif request.visible_tokens:
             self.field_names.write(body, "skip_special_tokens", False)
-        return _encode(body)
+        return encode_body(body)
 
 
 def _constraint_field(constraint: Constraint) -> str:
@@ -200,6 +202,22 @@ def _rename_reasoning(message: Json, name: str | None) -> Json:
     return others if name is None else {**others, name: message[REASONING_KEY]}
 
 
+def _correct_images(message: Json) -> Json:
+    """Correct large images while the body is encoded, so that only one at a time is in memory in both forms."""
+    parts = message.get("content")
+    if not isinstance(parts, list) or not any(map(_has_correction, parts)):
+        return message
+    return {**message, "content": [_correct_image(**part) if _has_correction(part) else part for part in parts]}
+
+
+def _has_correction(part: Json | Raw) -> bool:
+    return isinstance(part, dict) and "correction" in part
+
+
+def _correct_image(correction: Correction, image_url: Json, **part: str) -> Json:
+    return {**part, "image_url": {**image_url, "url": partial(correction.apply, image_url["url"])}}
+
+
 def _check_images(content: Sequence[Json | Raw] | Raw | None) -> None:
     """Reject image URLs other than data URLs, because the engine would fetch them."""
     if isinstance(content, Raw):
@@ -207,5 +225,5 @@ def _check_images(content: Sequence[Json | Raw] | Raw | None) -> None:
     for part in content or ():
         if isinstance(part, Raw):
             part = msgspec.json.decode(part)
-        if part.get("type") == "image_url" and not part["image_url"]["url"].startswith("data:"):
+        if part.get("type") == "image_url" and not is_data_url(part["image_url"]["url"]):
             raise UnsupportedParameter("Images are taken as data URLs; other URLs are not fetched.", param="input")

@@ -14,7 +14,7 @@ from msgspec.json import Decoder
 from antiphon.core.prompt import ChatPrompt, Json, Prompt, Segment, TextPrompt, TokenPrompt
 from antiphon.engines import base
 from antiphon.engines.client import DECODE_ERRORS, EngineClient, EngineHttpError, EventSplitter
-from antiphon.engines.http.body import ChatBody
+from antiphon.engines.http.body import ChatBody, encode_body
 from antiphon.engines.http.error_mapping import error_text, map_http_error
 from antiphon.engines.http.health_monitor import EMPTY_PROBE, HealthMonitor, Probe, ProbeClient
 from antiphon.engines.http.readers import wire
@@ -76,7 +76,7 @@ class HttpTasks(base.Engine):
         if not isinstance(prompt, ChatPrompt):
             return len(await self.tokenize(model, prompt))
         body = self._chat_fields(model, prompt)
-        encoded, context = msgspec.json.encode(body), self._context_size(model)
+        encoded, context = encode_body(body), self._context_size(model)
         if context and (minimum := len(encoded) // MAX_TOKEN_BYTES) > context and not _has_parts(prompt):
             return minimum  # a lower bound that exceeds the context, without tokenizing megabytes
         if self._is_token_level:
@@ -224,7 +224,7 @@ class HttpTasks(base.Engine):
         return body
 
     async def _post_quick(self, model: str, path: str, body: Json | bytes, decoder: Decoder[T]) -> T:
-        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        encoded = body if isinstance(body, bytes) else encode_body(body)
         try:
             return await self._quick_client.post(path, encoded, decoder)
         except EngineHttpError as error:

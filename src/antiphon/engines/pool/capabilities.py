@@ -65,6 +65,7 @@ def _merge(members: Sequence[MemberCapabilities]) -> Capabilities:
         takes_effort=first.takes_effort if len({each.takes_effort for each in capabilities}) == 1 else None,
         template_has_tools=all(each.template_has_tools for each in capabilities),
         needs_control_escape=any(each.needs_control_escape for each in capabilities),
+        corrects_images=all(each.corrects_images for each in capabilities),
         can_generate_whole=all(each.can_generate_whole for each in capabilities),
         unsupported_reasons=_merge_reasons(members, supported_fields),
         version=", ".join(dict.fromkeys(each.version for each in capabilities if each.version)) or None,

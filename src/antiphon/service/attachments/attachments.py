@@ -13,13 +13,13 @@ from msgspec import UNSET
 
 from antiphon import errors
 from antiphon.admission import Admission
-from antiphon.core.data_urls import UnreadableMedia, is_data_url, read_data_url, read_file_data, to_data_url
+from antiphon.core.data_urls import Correction, UnreadableMedia, is_data_url, read_data_url, read_file_data, to_data_url
 from antiphon.core.documents import CONTAINER_FOLDER, clean_name, fence_text, name_in_container, name_sent_file
 from antiphon.core.image_generation import SourceImage, StoredImage, parse_image_reference
 from antiphon.core.images import ImageInfo, read_image_info
 from antiphon.egress import EgressClient, FetchLimits
 from antiphon.limits import Limits
-from antiphon.offload import run_sized
+from antiphon.offload import MAX_INLINE_BYTES, run_sized
 from antiphon.protocol.types.parts import InputImage
 from antiphon.render.content import (
     AttachmentLookup,
@@ -130,7 +130,7 @@ class Attachments:
     ) -> None:
         async with semaphore:
             if isinstance(source, ImageAttachment):
-                lookup.found[source] = await self._load_image(tenant, source, param)
+                lookup.found[source] = await self._load_image(tenant, source, param, lookup)
             else:
                 lookup.found[source] = await self._load_file(tenant, source, param)
 
@@ -139,13 +139,17 @@ class Attachments:
             raise errors.UnsupportedParameter("This server stores no files: send the content itself.", param=param)
         return await self._load_stored_file(tenant, file_id, max_bytes, param)
 
-    async def _load_image(self, tenant: str, source: ImageAttachment, param: str) -> str:
+    async def _load_image(self, tenant: str, source: ImageAttachment, param: str, lookup: AttachmentLookup) -> str:
         url = source.url
         if source.file_id is not None:
             _, body = await self._load_stored(tenant, source.file_id, self._limits.image_bytes, param)
             return await run_sized(len(body), _image_from_bytes, body, self._limits, param)
         if is_data_url(url):
-            return await run_sized(len(url), _image_from_url, url, self._limits, param)
+            defers = lookup.defers_corrections and len(url) > MAX_INLINE_BYTES
+            url, correction = await run_sized(len(url), _image_from_url, url, self._limits, param, defers)
+            if correction is not None:
+                lookup.corrections[source] = correction
+            return url
         if self._load_generated is not None and (reference := parse_image_reference(url)) is not None:
             if (made := await self._load_generated(tenant, reference)) is None:
                 raise errors.InvalidImage("This image is not stored any more.", param=param)
@@ -233,16 +237,18 @@ def _to_source_images(urls: Sequence[str], limits: Limits) -> list[SourceImage]:
     return [SourceImage(data.body, data.media_type) for data in decoded]
 
 
-def _image_from_url(url: str, limits: Limits, param: str) -> str:
-    """Check a data URL; it is returned unchanged if its media type is correct."""
+def _image_from_url(url: str, limits: Limits, param: str, defers: bool) -> tuple[str, Correction | None]:
+    """Check a data URL; it is returned unchanged if it is correct, or with its correction if that is deferred."""
     try:
         data = read_data_url(url, limits.image_bytes)
     except UnreadableMedia as reason:
         raise errors.InvalidImage(str(reason), param=param)
     image = _read_image(data.body, limits, param)
     if data.is_canonical and url.startswith(f"data:{image.media_type};base64,"):
-        return url
-    return to_data_url(image.media_type, data.body)
+        return url, None
+    if defers:
+        return url, Correction(image.media_type, decodes=not data.is_canonical)
+    return to_data_url(image.media_type, data.body), None
 
 
 def _image_from_bytes(body: bytes, limits: Limits, param: str) -> str:

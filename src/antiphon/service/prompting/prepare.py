@@ -105,6 +105,7 @@ class _PromptFitter(Struct, eq=False):
         chat = await self._run(self._render_chat, history)
         self._check_tools(chat.offered)
         if self.attached.missing:
+            self.attached.defers_corrections = self.target.capabilities.corrects_images
             await self.services.load_attachments(self.inputs.tenant, self.attached)
             chat = await self._run(self._render_chat, history)
         prompt, tokens, shortened = await self._render(chat), None, False
