@@ -26,10 +26,7 @@ CLOSING_DELTAS = frozenset({Text, Refusal, Citation, CallStarted, Break, ItemAdd
 
 
 class ReasoningFilter:
-    """Filter for the deltas of one model call.
-
-    It is fed after tool calls were resolved, so a dropped call closes nothing.
-    """
+    """Filter for the deltas of one model call. It comes after tool resolution, so a dropped call closes nothing."""
 
     def __init__(self, summarise: bool, encrypt: Encrypt | None) -> None:
         self._summarise = summarise

@@ -87,10 +87,7 @@ class Checkpoint(Struct):
 
 
 def read_checkpoint(entries: Iterable[LogEntry]) -> Checkpoint | None:
-    """Read the checkpoint from a log.
-
-    Returns None if the response stopped within a turn or during an operation that cannot be abandoned.
-    """
+    """Read the checkpoint. None if the response stopped within a turn, or in an operation that cannot be abandoned."""
     checkpoint = Checkpoint()
     for entry in entries:
         checkpoint.add(entry)

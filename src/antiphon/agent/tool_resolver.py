@@ -91,9 +91,7 @@ class ToolCallResolver(Struct, eq=False):
 
     @property
     def lacks_answer(self) -> bool:
-        """Whether the output has only reasoning, or ends with a call that nobody serves. No output at all is an
-        answer, an empty one.
-        """
+        """Whether the output has only reasoning, or ends with an unserved call. No output at all is an empty answer."""
         return not self.has_answer and (self.has_reasoning or bool(self.unserved))
 
     @property

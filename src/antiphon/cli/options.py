@@ -55,10 +55,7 @@ class SettingOption(click.Option):
 
 
 class SettingsCommand(click.Command):
-    """A command that receives a Config, from its flags and all other sources.
-
-    An argument named `first_model` is put in front of the `--model` values.
-    """
+    """A command that gets a Config from all sources. An argument named `first_model` precedes the `--model` values."""
 
     def __init__(self, *args: Any, rows: Iterable[Setting] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -87,10 +87,7 @@ class HarmonyVocabulary:
         return tuple(self.encode(text))
 
     def decode_token(self, token: int) -> str | bytes:
-        """Return the text of a token, or its bytes if they are not complete characters.
-
-        Control tokens and invalid numbers yield an empty text.
-        """
+        """Return the text of a token, or its bytes within a character; "" for control tokens and invalid numbers."""
         if (cached := self.token_texts.get(token)) is not None:
             return cached
         if token not in self._partial_bytes:

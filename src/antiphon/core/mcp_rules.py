@@ -17,10 +17,7 @@ def is_allowed(server: McpTool, tool: McpListedTool) -> bool:
 
 
 def needs_approval(server: McpTool, tool: McpListedTool) -> bool:
-    """Check `require_approval`.
-
-    A tool that neither rule matches needs approval, unless there is only an `always` rule.
-    """
+    """Check `require_approval`. A tool that no rule matches needs approval, unless there is only an `always` rule."""
     rules = server.require_approval
     if not isinstance(rules, ApprovalRules):
         return rules == "always"

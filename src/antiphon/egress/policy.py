@@ -86,9 +86,7 @@ def describe_special(address: Address) -> str | None:
 
 
 def is_loopback(address: Address) -> bool:
-    """Return whether the address is loopback by itself; from Python 3.13 on, `address.is_loopback` is true of IPv4
-    addresses in the guise of IPv6 ones, too.
-    """
+    """Return whether the address itself is loopback: Python 3.13's `is_loopback` includes IPv4 mapped into IPv6."""
     return address.is_loopback and describe_special(address) == _LOOPBACK
 
 

@@ -66,10 +66,7 @@ def parse_url(text: str, param: str) -> Url:
 
 
 def parse_redirect(base: Url, location: str, param: str) -> Url:
-    """Parse the target of a redirect as strictly as a URL from a client.
-
-    A target that names a scheme or a host is never taken for a path.
-    """
+    """Parse the target of a redirect as strictly as a client's URL: one with a scheme or host is never a path."""
     if location.startswith("//"):
         return parse_url(f"{base.scheme}:{location}", param)
     if ":" in location[: _authority_end(location)]:

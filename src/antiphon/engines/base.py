@@ -185,10 +185,7 @@ class Engine(Protocol):
         raise unsupported_task(self, f"does not support the task {task}")
 
     def speak(self, model: str, body: bytes, as_events: bool = False) -> AsyncGenerator[bytes, None]:
-        """Yield speech in the requested format, in pieces; `as_events`: as server-sent events.
-
-        Closing the iterator cancels the request, as in `generate`.
-        """
+        """Yield speech in pieces; `as_events`: as server-sent events. Closing the iterator cancels the request."""
         raise unsupported_task(self, "does not support the task speak")
 
 

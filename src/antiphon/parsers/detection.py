@@ -207,10 +207,7 @@ class ModelOutputFormat(Struct, frozen=True, kw_only=True):
 def detect_output_format(
     model: str, architecture: str | None, template: str, choice: ParserChoice
 ) -> ModelOutputFormat:
-    """Detect the format of raw output.
-
-    `template`: source of the chat template, if known. `architecture`: as named by the model file or the engine.
-    """
+    """Detect the format of raw output, by the chat template, or the architecture that the file or engine names."""
     if _is_harmony(choice, _find_family(architecture or model), "" if architecture else template):
         return ModelOutputFormat(harmony=True)
     family = _find_family(architecture) or _find_family(model)

@@ -107,9 +107,7 @@ def _escape_message(message: Json) -> Json:
 
 
 def _escape_call(call: Json) -> Json:
-    r"""Escape a call; engines decode the arguments and encode them again, which would reveal control strings in \u
-    escapes.
-    """
+    """Escape a call. Engines decode and encode the arguments, which would reveal control strings in \\u escapes."""
     escaped, function = _escape_value(call), call["function"]
     if "\\u" in function["arguments"]:
         try:

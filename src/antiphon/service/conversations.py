@@ -127,10 +127,7 @@ class Conversations(Struct, frozen=True, eq=False):
         return NotFound(reason, param="item_id")
 
     async def _make_rows(self, tenant: str, items: list[InputItem]) -> list[ItemRow]:
-        """Convert items to rows.
-
-        Encrypted reasoning is stored decrypted: its key may be gone by the time it is needed.
-        """
+        """Convert items to rows. Encrypted reasoning is stored decrypted: its key may be gone when it is needed."""
         items, _ = await self._keyring.decrypt_items(tenant, items, "items")
         await self._keyring.verify_compactions(tenant, items, "items")
         for index, item in enumerate(items):

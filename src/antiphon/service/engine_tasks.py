@@ -87,10 +87,7 @@ class EngineTasks:
         self._timeout = timeout
 
     async def find(self, name: str | None, task: Task) -> TaskTarget:
-        """Find a model with the task by name.
-
-        The first model with the task is used if no name was sent, or an unknown one and the server accepts any.
-        """
+        """Find a model with the task; the first one if no name was sent, or an unknown one and any is accepted."""
         if name is None:
             if not (targets := await self._find_targets(task)):
                 raise NotFound(f"No model of this server supports the task '{task}'.")

@@ -114,10 +114,7 @@ class Responses(Struct, frozen=True, eq=False):
         return self._writer.defer(tenant, decoded, opening)
 
     async def _begin_row(self, tenant: str, planned: PlannedResponse, key: IdempotencyKey | None) -> OwnedRow | str:
-        """Write the row. Returns the id of the existing response if the key is already in use.
-
-        In that case, and on errors, the model slot is released.
-        """
+        """Write the row, or return the id of the key's existing response; then, and on errors, the slot is released."""
         row: OwnedRow | str = ""
         try:
             row = await self._writer.begin(tenant, planned.decoded, planned.opening, key, planned.is_chain_root)

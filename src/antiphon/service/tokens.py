@@ -64,10 +64,7 @@ class Tokenization:
 
 
 async def _spell_tokens(target: TaskTarget, tokens: Sequence[int]) -> list[str]:
-    """Detokenize each distinct token separately.
-
-    A token that holds only part of a character becomes the replacement character.
-    """
+    """Detokenize each distinct token separately. A part of a character becomes the replacement character."""
     if len(tokens) > MAX_TOKEN_STRINGS:
         raise InvalidValue(
             f"'return_token_strs' is limited to {MAX_TOKEN_STRINGS} tokens; the prompt has {len(tokens)}.",

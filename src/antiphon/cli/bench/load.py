@@ -47,10 +47,7 @@ class BenchSession:
         self._results: list[tuple[BenchTarget, LoadLevel, Measurement]] = []
 
     async def run(self) -> None:
-        """Run all levels. Raises RequestFailed if a server is unreachable or rejects requests.
-
-        Measurements made before an interruption remain available.
-        """
+        """Run all levels; an interruption keeps the measurements. Raises RequestFailed if a server rejects requests."""
         progress = asyncio.create_task(self._show_progress())
         try:
             for target in self._targets:

@@ -211,10 +211,7 @@ def _assess_keys(config: Config, configured: int, stored: int, is_complete: bool
 
 
 async def _count_stored_keys(config: Config) -> tuple[int, bool]:
-    """Return the number of valid keys in the store, and whether it could be read.
-
-    A store whose schema is not current is not opened.
-    """
+    """Return the number of valid keys in the store, and whether it could be read: only a current schema is opened."""
     try:
         if parse_location(config.storage.store_location)[0] == "memory":
             return 0, True

@@ -48,9 +48,7 @@ class AnthropicEmitter(Dialect):
         request_id: str,
         encrypt: Encrypt | None = None,
     ) -> None:
-        """`message` is the message without output. `encrypt` encrypts thinking that is not shown, so that the client
-        can send it back.
-        """
+        """`message`: without output. `encrypt` encrypts hidden thinking, so that the client can send it back."""
         self._message = message
         self._request = request
         self._new_id = new_id

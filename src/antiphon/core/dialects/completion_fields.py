@@ -132,9 +132,7 @@ def _to_constraint(name: str, value: Any, param: str, limits: Limits) -> Request
 
 
 def _check_grammar_size(grammar: str, param: str, limits: Limits) -> None:
-    """Bound the length and the nesting of a GBNF grammar. Engines parse it recursively: 100,000 brackets overflow the
-    stack of llama.cpp.
-    """
+    """Bound the length and nesting of a GBNF grammar: 100,000 brackets overflow the stack of llama.cpp's parser."""
     if not 0 < len(grammar) <= limits.schema_bytes:
         raise invalid_value(param, f"expected 1 to {limits.schema_bytes} characters")
     depths = accumulate([1 if bracket == "(" else -1 for bracket in _GBNF_TEXT.sub("", grammar)])

@@ -85,10 +85,7 @@ def _stub(item: it.OutputItem) -> Json | None:
 
 
 def output_messages(output: Sequence[it.OutputItem]) -> list[Json]:
-    """Convert output items to chat messages.
-
-    Of the server's own tools only MCP calls are included: the items of the others do not contain their results.
-    """
+    """Convert output items to chat messages. Of hosted tools only MCP calls are included: others lack their results."""
     messages: list[Json] = []
     reasoning = ""
     for item in output:

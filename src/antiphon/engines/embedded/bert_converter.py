@@ -186,9 +186,7 @@ def _model_metadata(config: _BertConfig, name: str) -> dict[str, GgufValue]:
 
 
 def _vocabulary_metadata(vocabulary: list[str], types: int) -> dict[str, GgufValue]:
-    """Return the vocabulary in the form of llama.cpp, which marks the start of a word as SentencePiece does, where BERT
-    marks its continuation.
-    """
+    """Return the vocabulary with llama.cpp's marks: of starts of words, where BERT marks their continuation."""
     special = set(SPECIAL_TOKENS.values())
     pieces = [entry[2:] if entry.startswith("##") else f"\u2581{entry}" for entry in vocabulary]
     tokens = [entry if entry in special else piece for entry, piece in zip(vocabulary, pieces, strict=True)]

@@ -175,10 +175,7 @@ def restart_delay(previous: float, uptime: float) -> float:
 
 
 class ChildSupervisor:
-    """Starts, watches and restarts the child process of one model.
-
-    The timeouts are the seconds that the model may take to load, and to send the next data.
-    """
+    """Starts, watches and restarts the child of one model. The timeouts: seconds to load, and to send the next data."""
 
     def __init__(self, model: str, launch: LaunchSpec, load_timeout: float, idle_timeout: float = 120.0) -> None:
         self._model = model

@@ -146,9 +146,7 @@ def _parse_markers(text: str, segments: Iterable[Segment], width: int, raw: bool
 
 
 def _allowed_tools(prompt: ChatPrompt) -> tuple[bool, tuple[PromptTool, ...]]:
-    """Return whether a tool must be called, and which may be. The name in `tool_choice` may stand inside of `function`
-    or beside `type`.
-    """
+    """Return whether a tool must be called, and which may be. The name may stand in `function` or beside `type`."""
     tools = tuple(_to_tool(tool) for tool in prompt.tools if tool.get("type") in ("function", "custom"))
     choice = prompt.tool_choice
     if isinstance(choice, str):

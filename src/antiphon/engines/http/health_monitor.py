@@ -35,10 +35,7 @@ _AUTH_STATUSES = frozenset({401, 403})
 
 
 class ProbedCapabilities(Struct, frozen=True, kw_only=True):
-    """Capabilities that do not change while an engine runs.
-
-    Probed at the first contact, and again when its models or its version change.
-    """
+    """Capabilities of a running engine, probed at the first contact and when its models or its version change."""
 
     can_count_tokens: bool = False  # whether it counts the tokens of a chat
     raw_levels: frozenset[PromptLevel] = frozenset()  # accepted forms of raw prompts

@@ -192,10 +192,7 @@ class HttpTasks(base.Engine):
         return tuple((await self._post_quick(model, self._task_path("tokenize"), body, wire.TOKENIZE_REPLY)).tokens)
 
     async def _tokenize_chat(self, model: str, prompt: ChatPrompt, effort: str | None) -> tuple[int, ...]:
-        """Tokenize a chat as the model's own template renders it.
-
-        The reasoning effort is also passed to the template, as vLLM and SGLang do for chats.
-        """
+        """Tokenize a chat by the model's template, which gets the reasoning effort, as vLLM and SGLang do for chats."""
         if "tokens" not in self.levels:
             raise UnsupportedParameter(f"{self._label} does not support tokenization of chats.", param="model")
         body = self._chat_fields(model, prompt)

@@ -110,10 +110,7 @@ ArgumentReader = JsonRepair | QuotedArguments  # of arguments that are an object
 
 
 class JsonCall(CallReader):
-    """Common part of the parsers.
-
-    `allowed_names`: a call of any other name is none; None allows every name. `end_markers`: those that may end it.
-    """
+    """Common part of the parsers. `allowed_names`: None allows all. `end_markers`: those that may end a call."""
 
     def __init__(self, number: int, allowed_names: Container[str] | None, end_markers: MarkerFinder) -> None:
         super().__init__(number)

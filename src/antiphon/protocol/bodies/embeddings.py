@@ -162,10 +162,7 @@ def _make_spans(vectors: Sequence[Sequence[float]]) -> list[Json]:
 
 
 def _check_count(value: Any, limits: Limits) -> None:
-    """Check the number of inputs before any of them is decoded.
-
-    A list of numbers is one input; the context of the model bounds it.
-    """
+    """Check the number of inputs before decoding. A list of numbers is one, which the model's context bounds."""
     if type(value) is not list:
         return
     if len(value) > limits.embedding_inputs and type(value[0]) is not int:

@@ -179,10 +179,7 @@ def _parse_messages(raw_input: Any, size: int, limits: Limits) -> list[InputItem
 
 
 def make_steer_accepted(steer: SteerSubmission, sequence_number: int) -> SteerAccepted:
-    """Make the event. `sequence_number` is that of the last event sent for the response.
-
-    Like a keep-alive, events of steering are not numbered themselves.
-    """
+    """Make the event. It repeats the last `sequence_number` of the response, as keep-alives do."""
     submitted = Steer(id=steer.id, previous_response_id=steer.previous_response_id)
     return SteerAccepted(steer=submitted, sequence_number=sequence_number)
 

@@ -78,10 +78,7 @@ class UnknownFieldFinder:
                 raise invalid_value(name, f"it is {len(value)} characters long")
 
     def find(self, body: dict[str, Any], limits: Limits, skip: str = "") -> list[str]:
-        """Return the names in `body` that its type does not declare; raise if a name or a list is too long.
-
-        The field `skip` is not searched.
-        """
+        """Return undeclared names in `body`, without the field `skip`; raise if a name or a list is too long."""
         walk = _FieldWalk(limits)
         if skip:
             body = {**body}

@@ -66,9 +66,7 @@ def _read_numbers(schema: dict[str, Any], *keywords: str) -> list[float]:
 
 
 def find_reference(reference: str, root: Any) -> Any:
-    """Return what a `$ref` points to within the root schema (a JSON pointer in a URI fragment, RFC 6901 section 6);
-    None if there is nothing.
-    """
+    """Return what a `$ref` (a JSON pointer, RFC 6901 section 6) points to in the root schema; None for nothing."""
     anchor, *steps = unquote(reference.removeprefix("#")).split("/")
     found = None if anchor else root
     for step in steps:

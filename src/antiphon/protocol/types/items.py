@@ -18,10 +18,7 @@ Phase = Literal["commentary", "final_answer"]
 
 
 class Item(Struct, kw_only=True, tag_field="type"):
-    """One entry of a conversation.
-
-    The server assigns the ids of stored items. An id that a client sends only serves for references within its request.
-    """
+    """One entry of a conversation. Stored items have ids of the server; a client's id is valid within its request."""
 
     id: str | UnsetType = UNSET
 

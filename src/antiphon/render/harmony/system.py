@@ -192,10 +192,7 @@ _END_STRINGS = ["<|end|>", ""]
 def build_lark_grammar(
     tools: Sequence[Json], schema: Json | None, *, allow_answer: bool = True, allow_reasoning: bool = True
 ) -> Grammar:
-    """Build a Lark grammar of the answer.
-
-    `schema` of the final answer; None allows any text. Without `allow_answer` the model must call a tool.
-    """
+    """Build a Lark grammar of the answer. No `schema`: any text. Without `allow_answer` a tool must be called."""
     calls = [f"call_{number}" for number in range(len(tools))]
     endings = [*calls, *(["answer"] if allow_answer else [])]
     rules = [

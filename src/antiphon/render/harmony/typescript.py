@@ -43,10 +43,7 @@ def _render_function(function: Json) -> str:
 
 
 class _TypeRenderer:
-    """Renders schemas as types.
-
-    `root`: the schema in which references are resolved. `references`: the references that led to the current schema.
-    """
+    """Renders schemas as types. `root` resolves references; `references` led to the current schema."""
 
     def __init__(self, root: Json) -> None:
         self._root = root

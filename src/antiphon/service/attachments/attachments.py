@@ -53,9 +53,7 @@ class Attachments:
         load_stored: LoadFile | None = None,
         load_generated: LoadGenerated | None = None,
     ) -> None:
-        """`timeout`: seconds for one fetch. `load_stored` loads files by their id, and `load_generated` images of the
-        history; None: none are stored.
-        """
+        """`timeout`: seconds per fetch. `load_stored` loads files by id, `load_generated` images of the history."""
         self._egress = egress or EgressClient()
         self._limits = limits or Limits()
         self._image_limits = FetchLimits(

@@ -141,10 +141,7 @@ class LiveWriter:
         return chain.from_iterable(log[: self._written_lists])
 
     def note_growth(self, lists: int) -> None:
-        """Allow the first `lists` lists of the log to be written.
-
-        Later lists may depend on a record that has to be stored first.
-        """
+        """Allow the first `lists` lists of the log to be written; later ones may depend on a record not yet stored."""
         self._writable_lists = lists
         self._growth.set()
 

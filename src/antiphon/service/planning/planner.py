@@ -435,8 +435,6 @@ async def _assign_input_ids(request: CreateResponse, response_id: str) -> None:
 
 
 def _log_ignored(ignored: Sequence[str], unknown: Sequence[str]) -> None:
-    """Log fields without effect. Names that this server does not define are content of a client, so only their number
-    is logged.
-    """
+    """Log fields without effect. Names unknown to this server are a client's content, so only counted."""
     names = [name for name in ignored if name not in unknown]
     log.info("fields without effect: %s", ", ".join([*names, *([f"{len(unknown)} unknown"] if unknown else [])]))

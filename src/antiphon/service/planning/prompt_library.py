@@ -61,10 +61,7 @@ def split_template(text: str) -> tuple[TemplatePiece, ...]:
 
 
 class FilledTemplate:
-    """A template with values for its variables.
-
-    Raises InvalidValue for a variable that the template does not have and MissingParameter for a missing one.
-    """
+    """A template with values. Raises InvalidValue for unknown variables and MissingParameter for missing ones."""
 
     def __init__(self, template: PromptTemplate, variables: Mapping[str, VariableValue]) -> None:
         self._template = template

@@ -19,10 +19,7 @@ _MAX_SHOWN = 64  # characters of a value that an error message shows
 
 
 def read_query(request: Request, kind: type[T]) -> T:
-    """Decode the query of `request`, and set `request.ignored` to unknown names.
-
-    Raises InvalidValue, with the name as `param`, for values that do not fit.
-    """
+    """Decode the query and set `request.ignored` to unknown names. Raises InvalidValue with the name as `param`."""
     request.reads_query = True
     values, request.ignored = _collect_values(request.parse_query(), kind) if request.channel.query else ({}, ())
     try:

@@ -51,10 +51,7 @@ class Authenticator:
         self._keys.require_for(host)
 
     def check(self, request: Request) -> Awaitable[None] | None:
-        """Set the principal of a request. Raises if it is not admitted.
-
-        Returns an awaitable if the key has to be looked up in the store.
-        """
+        """Set the principal, or raise. Returns an awaitable if the key has to be looked up in the store."""
         headers = request.headers
         host = request.get_single_header(b"host") if request.repeated else headers.get(b"host")
         if host not in self._accepted_hosts:

@@ -24,10 +24,7 @@ class RateLimitingMiddleware:
         self._shared_limits = shared_limits
 
     def attach_limits(self, route: Route, request: Request) -> bool:
-        """Attach the limits of its principal to the request, for the reply's headers. Returns whether to charge it.
-
-        Called while rate limits are active.
-        """
+        """Attach the limits of the principal, for the headers of the reply. Returns whether to charge the request."""
         if not route.path.startswith(_API):
             return False
         limit_set = self.rate_limits.get_limits(request.principal)

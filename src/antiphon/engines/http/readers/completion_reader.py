@@ -44,10 +44,7 @@ _NO_DELTA = Delta()
 
 
 class ChatCompletionReader(Struct, eq=False):
-    """Reader of `/v1/chat/completions`.
-
-    `_stop_cut` is set if the engine includes stop strings that have to be removed.
-    """
+    """Reader of `/v1/chat/completions`. `_stop_cut`: set if the engine includes stop strings, to remove them."""
 
     _label: str
     _sampling: Sampling
