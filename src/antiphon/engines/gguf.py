@@ -158,8 +158,7 @@ class _GgufReader:
             return self.skip_strings(size, key)
         if kind not in SCALARS:
             raise ValueError(f"{key} is an array of an unknown type")
-        width = struct.calcsize("<" + SCALARS[kind])
-        at = self.advance(size * width)
+        at = self.advance(size * struct.calcsize("<" + SCALARS[kind]))
         count = size if key == TOKEN_TYPES else min(size, MAX_ITEMS_READ)
         return struct.unpack_from(f"<{count}{SCALARS[kind]}", self.data, at)
 

@@ -97,8 +97,7 @@ class Conversations(Struct, frozen=True, eq=False):
     async def list_items(self, key: ConversationKey, query: ItemsQuery) -> bytes:
         if query.after is not None and not is_item_id(query.after):
             raise InvalidValue(f"There is no item {quote_id(query.after)} in this conversation.", param="after")
-        descending = query.order == "desc"
-        page = await self._store.page_items(key.tenant, key.id, query.after, query.limit, descending)
+        page = await self._store.page_items(key.tenant, key.id, query.after, query.limit, query.order == "desc")
         if page is None:
             raise _unknown_error(key.id)
         return await self._render_list(key, page.rows, query.include, page.has_more)
@@ -123,8 +122,7 @@ class Conversations(Struct, frozen=True, eq=False):
 
     async def _missing_item_error(self, key: ConversationKey, item_id: str) -> NotFound:
         await self.get(key)
-        reason = f"There is no item {quote_id(item_id)} in the conversation '{key.id}'."
-        return NotFound(reason, param="item_id")
+        return NotFound(f"There is no item {quote_id(item_id)} in the conversation '{key.id}'.", param="item_id")
 
     async def _make_rows(self, tenant: str, items: list[InputItem]) -> list[ItemRow]:
         """Convert items to rows. Encrypted reasoning is stored decrypted: its key may be gone when it is needed."""
@@ -135,8 +133,7 @@ class Conversations(Struct, frozen=True, eq=False):
                 raise InvalidValue(
                     "A compaction_trigger is allowed only in the input of a response.", param=f"items[{index}]"
                 )
-        stored = assign_ids([item for item in items if not is_reference(item)], new_id)
-        remaining = iter(stored)
+        remaining = iter(assign_ids([item for item in items if not is_reference(item)], new_id))
         rows = [
             await self._resolve_reference(tenant, index, item) if is_reference(item) else _make_row(next(remaining))
             for index, item in enumerate(items)

@@ -109,8 +109,7 @@ def _to_tool(declared: wire.FunctionDeclaration | wire.CustomDeclaration | wire.
         else:
             input_format = custom.format
         return CustomTool(name=custom.name, description=custom.description, format=input_format)
-    function = declared.function if isinstance(declared, wire.FunctionDeclaration) else declared
-    return FunctionTool(**asdict(function))
+    return FunctionTool(**asdict(declared.function if isinstance(declared, wire.FunctionDeclaration) else declared))
 
 
 def _to_tool_choice(request: wire.CreateChat) -> ToolChoice:

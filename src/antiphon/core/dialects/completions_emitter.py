@@ -102,8 +102,7 @@ class CompletionEmitter(CompletionDialect):
         groups: list[Sequence[int]] = [range(at * calls, (at + 1) * calls) for at in range(self._options.prompt_count)]
         if returned < calls:
             groups = [sorted(group, key=self._score, reverse=True)[:returned] for group in groups]
-        selected = chain.from_iterable(groups)
-        choices = [self._fold_choice(number, index) for index, number in enumerate(selected)]
+        choices = [self._fold_choice(number, index) for index, number in enumerate(chain.from_iterable(groups))]
         completion: Completion = replace(self._last, choices=choices)
         return completion
 

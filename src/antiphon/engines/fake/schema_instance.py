@@ -214,8 +214,7 @@ def _candidate_types(schema: Json) -> list[str]:
 
 def _common_types(one: Json, other: Json) -> list[str]:
     first, second = _candidate_types(one), _candidate_types(other)
-    common = [kind for kind in first if kind in second]
-    return common or ["integer"] * ({"integer", "number"} <= {*first, *second})
+    return [kind for kind in first if kind in second] or ["integer"] * ({"integer", "number"} <= {*first, *second})
 
 
 def _strings(schema: Json) -> Iterator[str]:

@@ -137,8 +137,7 @@ class HistoryLoader:
             raise UnknownPrevious(
                 "The previous response of this response no longer exists.", param="previous_response_id"
             )
-        turns = await _decode_turns(links)
-        return tuple([item for items in reversed(turns) for item in items])
+        return tuple([item for items in reversed(await _decode_turns(links)) for item in items])
 
     async def _load_conversation(self, tenant: str, conversation_id: str) -> Items:
         items = await self._store.all_items(tenant, conversation_id) if is_id(conversation_id, "conv") else None

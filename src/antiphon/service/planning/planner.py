@@ -181,8 +181,7 @@ class Planner:
 
         `raw_prompt`: a complete prompt, which is sent to the engine as it is; the request then has no input.
         """
-        resolved = await self._resolve(tenant, decoded, Continuation(raw_prompt=raw_prompt))
-        return await self._prepare(resolved)
+        return await self._prepare(await self._resolve(tenant, decoded, Continuation(raw_prompt=raw_prompt)))
 
     async def plan_response(
         self, tenant: str, decoded: DecodedRequest, continuation: Continuation | None = None, patient: bool = False
@@ -285,8 +284,7 @@ class Planner:
         effective = allow_truncation(resolved.decoded)
         if is_warmup(effective.request):
             effective = ensure_user_message(effective, resolved.earlier)
-        planned = await self._prepare(replace(resolved, decoded=effective))
-        return replace(planned, decoded=resolved.decoded)
+        return replace(await self._prepare(replace(resolved, decoded=effective)), decoded=resolved.decoded)
 
     async def _prepare(self, resolved: ResolvedRequest) -> PreparedRequest:
         tenant, decoded, target = resolved.tenant, resolved.decoded, resolved.target
@@ -335,8 +333,7 @@ class Planner:
         tool_texts = {**resolved.tool_outputs, **tool_texts}
         inputs = PromptInputs(tenant, resolved.earlier, tool_texts, resolved.skills)
         prepared = await prepare(decoded, inputs, target, self._services)
-        tier = decoded.request.service_tier
-        ticket = self._models.admit(target.served, target.capabilities, True, tenant, tier)
+        ticket = self._models.admit(target.served, target.capabilities, True, tenant, decoded.request.service_tier)
         return self._make_call(tenant, decoded.request, prepared, ticket)
 
     async def _plan_turns(

@@ -123,8 +123,7 @@ class _CompactionBuilder(Struct, eq=False):
         return summary
 
     async def _summarise(self, before: int, summary_tokens: int, reasoning_tokens: int = 0) -> PlainTextResult:
-        run = self._open_run(await self._prepare_summary(before, summary_tokens, reasoning_tokens))
-        return await run.fold_text()
+        return await self._open_run(await self._prepare_summary(before, summary_tokens, reasoning_tokens)).fold_text()
 
     async def _fit(self, text: str, room: int, limit: int, chars_per_token: float) -> CompactionMemory:
         """Shorten until it fits: first the ends of the user messages, then the summary."""
@@ -161,8 +160,7 @@ class _CompactionBuilder(Struct, eq=False):
         context = capabilities.context
         if context is not None and (input_limit := context - output_tokens - _INSTRUCTION_TOKENS) < before:
             items = compaction_plan.select_newest(items, max(0.0, input_limit) / before * 0.9)
-        instruction = user_message(_INSTRUCTION.format(words=summary_tokens * 2 // 3))
-        request = self._make_request([*items, instruction])
+        request = self._make_request([*items, user_message(_INSTRUCTION.format(words=summary_tokens * 2 // 3))])
         request.max_output_tokens = output_tokens
         if "reasoning.effort" in capabilities.supported_fields and not reasoning_tokens:
             request.reasoning = ReasoningConfig(effort="none")

@@ -72,8 +72,7 @@ def truncate(text: str, limit: int) -> str:
     encoded = text.encode("utf-8", "surrogatepass")
     if len(encoded) <= limit:
         return text
-    prefix = encoded[:limit].decode("utf-8", "ignore")
-    return prefix + _TRUNCATED.format(size=len(encoded), most=limit)
+    return encoded[:limit].decode("utf-8", "ignore") + _TRUNCATED.format(size=len(encoded), most=limit)
 
 
 def _render_block(block: Json, limit: int) -> str:

@@ -189,8 +189,7 @@ class Session:
         for task in list(self._requests):
             task.cancel()
         # A program gets time to exit before the owner kills it; do not cancel the owner earlier.
-        seconds = _PROGRAM_EXIT_SECONDS if self._server.command else _CLOSE_SECONDS
-        await asyncio.wait({self._owner}, timeout=seconds)
+        await asyncio.wait({self._owner}, timeout=_PROGRAM_EXIT_SECONDS if self._server.command else _CLOSE_SECONDS)
         self._owner.cancel()
         await asyncio.wait({self._owner, *self._requests}, timeout=_CLOSE_SECONDS)
 

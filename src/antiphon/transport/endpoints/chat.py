@@ -65,8 +65,7 @@ class CompletionsEndpoint(Struct, frozen=True):
         format of that API: `{type: error, error: {type, message}, request_id}`.
         """
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
-        parts = self.parts.for_tenant(request.tenant)
-        parsed = await read_json(request, read_message, self.limits, parts)
+        parsed = await read_json(request, read_message, self.limits, self.parts.for_tenant(request.tenant))
         run, ignored = await self.service.create_message(request.tenant, parsed, request.id)
         log_user(request.id, parsed.decoded.request)
         await self.delivery.reply(request, run, ignored, _MESSAGE_FORMAT if parsed.stream else None)
@@ -75,15 +74,12 @@ class CompletionsEndpoint(Struct, frozen=True):
     async def count_message(self, request: Request) -> InputTokens:
         """Count the tokens of a message's prompt (Anthropic's API)."""
         request.reply_headers.append((REQUEST_ID, request.id.encode()))
-        parts = self.parts.for_tenant(request.tenant)
-        parsed = await read_json(request, read_count, self.limits, parts)
+        parsed = await read_json(request, read_count, self.limits, self.parts.for_tenant(request.tenant))
         tokens, request.ignored = await self.service.count_message(request.tenant, parsed)
         return InputTokens(input_tokens=tokens)
 
     async def _create(self, request: Request, read: ReadBody[A], open_run: OpenRun[A]) -> None:
-        parts = self.parts.for_tenant(request.tenant)
-        parsed = await read_json(request, read, self.limits, parts)
+        parsed = await read_json(request, read, self.limits, self.parts.for_tenant(request.tenant))
         run, ignored = await open_run(request.tenant, parsed)
         log_user(request.id, parsed.decoded.request)
-        stream_format = DATA_FORMAT if parsed.request.stream else None
-        await self.delivery.reply(request, run, ignored, stream_format)
+        await self.delivery.reply(request, run, ignored, DATA_FORMAT if parsed.request.stream else None)

@@ -84,8 +84,7 @@ class ConversationsEndpoint(Struct, frozen=True):
     @Route("DELETE", _ITEM, errors=READ_ERRORS)
     async def delete_item(self, request: Request) -> wire.Conversation:
         """Remove an item from a conversation. Returns the conversation. The item stays in other conversations."""
-        at = self._locate(request)
-        return await self.service.delete_item(at, request.params["item_id"])
+        return await self.service.delete_item(self._locate(request), request.params["item_id"])
 
     def _locate(self, request: Request) -> ConversationKey:
         return self.service.resolve_key(request.tenant, request.params["conversation_id"])

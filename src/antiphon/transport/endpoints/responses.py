@@ -75,8 +75,7 @@ class ResponsesEndpoint(Struct, frozen=True):
         """Count the tokens of an input. The `usage.input_tokens` that a response to the same body would have. Nothing
         is generated or stored. Fails with the name of the engine if it cannot count tokens.
         """
-        parts = self.parts.for_tenant(request.tenant)
-        parsed = await read_json(request, decode_create, self.limits, parts)
+        parsed = await read_json(request, decode_create, self.limits, self.parts.for_tenant(request.tenant))
         tokens, request.ignored = await self.counting.count(request.tenant, parsed)
         return InputTokenCount(input_tokens=tokens)
 
