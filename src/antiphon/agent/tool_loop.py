@@ -242,8 +242,7 @@ class ToolLoop(Struct, eq=False):
             return None
         if calls := [item for item in list_unanswered(output) if isinstance(item, ClientCall)]:
             await self.wait_durable()
-            outputs = await self._policy.wait_for_outputs(calls)
-            if outputs is None:
+            if (outputs := await self._policy.wait_for_outputs(calls)) is None:
                 return None
             await self.feed(*map(dl.ItemAdded, outputs))
         elif not ran_calls:

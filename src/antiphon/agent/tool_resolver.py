@@ -195,8 +195,7 @@ class ToolCallResolver(Struct, eq=False):
 
         Models write `exec`, `functions.exec` or `functions/exec` for `functions__exec`, and `get_sum` for `get-sum`.
         """
-        matches = [offer for offer in self._offers.values() if name in _spellings(offer)]
-        if not matches:
+        if not (matches := [offer for offer in self._offers.values() if name in _spellings(offer)]):
             folded = _fold_name(name)
             matches = [
                 offer
@@ -215,8 +214,7 @@ class ToolCallResolver(Struct, eq=False):
             unserved.arguments += text
         if key not in self._inputs:
             return
-        unwrap = self._inputs[key]
-        if unwrap is None:
+        if (unwrap := self._inputs[key]) is None:
             out.append(CallDelta(key, text))
         elif plain := unwrap.feed(text):
             out.append(CallDelta(key, plain))

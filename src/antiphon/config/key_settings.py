@@ -50,8 +50,7 @@ def load_configured_keys(config: Config) -> list[ConfiguredKey]:
     """Return the API keys of the settings. Raises StartupError, which does not repeat a key."""
     keys = [ConfiguredKey(f"flag {number}", key) for number, key in enumerate(config.server.api_key, 1)]
     if (path := config.server.api_key_file) is not None:
-        from_file = [*_parse_api_keys(path)]
-        if not from_file:
+        if not (from_file := [*_parse_api_keys(path)]):
             raise StartupError(f"{path}, which --api-key-file names, contains no key; {_EXPECTED}.")
         keys += from_file
     owners: dict[str, str | None] = {}

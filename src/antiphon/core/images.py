@@ -35,8 +35,7 @@ class ImageInfo(Struct, frozen=True):
 
 def read_image_info(body: bytes) -> ImageInfo:
     """Read an image header. Raises UnreadableMedia if the type is unknown or the image is broken."""
-    reader = next((read for head, read in _READERS if head.match(body)), None)
-    if reader is None:
+    if (reader := next((read for head, read in _READERS if head.match(body)), None)) is None:
         raise UnreadableMedia("It is not a PNG, JPEG, GIF or WebP image.")
     try:
         image = reader(body)

@@ -8,8 +8,7 @@ from antiphon.protocol.types.tools import ApprovalRules, McpTool, ToolNames
 
 def is_allowed(server: McpTool, tool: McpListedTool) -> bool:
     """Check `allowed_tools`. An empty filter allows every tool."""
-    allowed = server.allowed_tools
-    if allowed is None:
+    if (allowed := server.allowed_tools) is None:
         return True
     if isinstance(allowed, ToolNames):
         return _is_empty(allowed) or _matches(allowed, tool)

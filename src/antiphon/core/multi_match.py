@@ -62,8 +62,7 @@ class MultiStringMatcher:
                 break
         else:
             return text
-        starts = sorted(self.find_starts(text))
-        if not starts:
+        if not (starts := sorted(self.find_starts(text))):
             return text
         ends = [0, *(start + 1 for start in starts), len(text)]
         return GAP.join([text[begin:end] for begin, end in pairwise(ends)])

@@ -19,8 +19,7 @@ class StopStringCutter:
         if self.stopped or not text:
             return ""
         buffered = self._pending + text
-        ends = [(at + len(stop), at) for stop in self._stops if (at := buffered.find(stop)) >= 0]
-        if ends:
+        if ends := [(at + len(stop), at) for stop in self._stops if (at := buffered.find(stop)) >= 0]:
             end, begin = min(ends)
             self.stopped, self._pending, self.stop = True, "", buffered[begin:end]
             return buffered[:begin]

@@ -131,8 +131,7 @@ class EgressClient:
     ) -> FetchResult:
         for _ in range(limits.redirects + 1):
             response = await self._send_request(await self._resolve_target(url, param), param, limits, request_headers)
-            location = response.location
-            if location is None:
+            if (location := response.location) is None:
                 return FetchResult(
                     body=response.body(), media_type=response.media_type, charset=response.charset, url=str(url)
                 )

@@ -321,6 +321,5 @@ class _MeteredStream(httpx2.AsyncByteStream):
         return not (self._notes.fault or self._notes.abandoned)
 
     async def aclose(self) -> None:
-        close = getattr(self._stream, "aclose", None)
-        if close is not None:
+        if (close := getattr(self._stream, "aclose", None)) is not None:
             await close()

@@ -51,8 +51,7 @@ LOG_CONTEXT: ContextVar[LogContext | None] = ContextVar("about", default=None)
 
 def set_response_id(response_id: str) -> None:
     """Set the response that the current context works on."""
-    context = LOG_CONTEXT.get()
-    if context is None:
+    if (context := LOG_CONTEXT.get()) is None:
         LOG_CONTEXT.set(LogContext(response_id=response_id))
     else:
         context.response_id = response_id
@@ -183,8 +182,7 @@ class AccessLog:
         self._write()
 
     def _write(self) -> None:
-        entries = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        if not entries:
+        if not (entries := [self._waiting.popleft() for _ in range(len(self._waiting))]):
             return
         text = b"".join([_render(entry) for entry in entries])
         try:

@@ -71,8 +71,7 @@ class Metrics:
         _add_process_metrics(registry)
 
     def record_request(self, route: str, status: int, seconds: float) -> None:
-        series = self._by_route.get((route, status))
-        if series is None:
+        if (series := self._by_route.get((route, status))) is None:
             series = self._requests[route, str(status)], self._durations[(route,)]
             self._by_route[route, status] = series
         requests, durations = series
@@ -88,8 +87,7 @@ class Metrics:
         since its creation; `ttft` is None if there was no token.
         """
         input_tokens, cached_tokens, output_tokens = tokens
-        ended = self._by_status.get(status)
-        if ended is None:
+        if (ended := self._by_status.get(status)) is None:
             ended = self._by_status[status] = self._responses[(status,)]
         ended.value += 1.0
         latency = self._latency

@@ -96,8 +96,7 @@ class MetricFamily(Generic[Child]):
             self[()]
 
     def __getitem__(self, values: Labels) -> Child:
-        child = self._children.get(values)
-        if child is None:
+        if (child := self._children.get(values)) is None:
             child = self._children[values] = self._make()
         return child
 
@@ -107,8 +106,7 @@ class MetricFamily(Generic[Child]):
             return None
         samples: list[Sample] = []
         for labels, child in self._children.items():
-            names = self._names.get(labels)
-            if names is None:
+            if (names := self._names.get(labels)) is None:
                 names = self._names[labels] = child.names(self.name, _render_labels(self.labels, labels))
             samples += zip(names, child.values(), strict=True)
         return FamilySnapshot(self.name, self.help, self.kind, self.merge_mode, samples)

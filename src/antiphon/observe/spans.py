@@ -111,8 +111,7 @@ def parse_traceparent(header: bytes, state: bytes = b"") -> TraceContext | None:
 
 def make_trace_headers() -> list[tuple[str, str]]:
     """Return the headers that propagate the current trace to a called service; empty without a trace."""
-    current = CURRENT_SPAN.get()
-    if current is None:
+    if (current := CURRENT_SPAN.get()) is None:
         return []
     return [("traceparent", current.traceparent), *([("tracestate", current.state)] if current.state else [])]
 

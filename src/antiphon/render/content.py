@@ -62,8 +62,7 @@ class AttachmentLookup(Struct, eq=False):
 
     def resolve(self, source: AttachmentSource, param: str) -> str:
         """Return the resolved content; record the source as missing and return "" if there is none yet."""
-        found = self.found.get(source)
-        if found is None:
+        if (found := self.found.get(source)) is None:
             self.missing.setdefault(source, AttachmentRequest(param)).uses += 1
             return ""
         return found

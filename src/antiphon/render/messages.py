@@ -84,8 +84,7 @@ def render_chat(
 def show_skills(chat: RenderedChat, skills: Sequence[OfferedSkill]) -> RenderedChat:
     """Put the skills before the text of the first user message: they have no more authority than a user."""
     messages, note = [*chat.prompt.messages], describe_skills(skills)
-    index = next((n for n, message in enumerate(messages) if message["role"] == "user"), None)
-    if index is None:
+    if (index := next((n for n, message in enumerate(messages) if message["role"] == "user"), None)) is None:
         start = next((n for n, message in enumerate(messages) if not _is_instruction(message)), len(messages))
         messages.insert(start, {"role": "user", "content": note})
     else:

@@ -66,8 +66,7 @@ class Conversations(Struct, frozen=True, eq=False):
         return ConversationList.make(map(_to_conversation, page.rows), page.has_more)
 
     async def get(self, key: ConversationKey) -> Conversation:
-        row = await self._store.conversation(key.tenant, key.id)
-        if row is None:
+        if (row := await self._store.conversation(key.tenant, key.id)) is None:
             raise _unknown_error(key.id)
         return _to_conversation(row)
 

@@ -98,8 +98,7 @@ class Keyring:
 
         Raises InvalidEncryptedContent, with the item as `param`.
         """
-        size = encrypted_size(items)
-        if not size:
+        if not (size := encrypted_size(items)):
             return items, []
         decrypted, foreign = await run_sized(size, decrypt_items, items, partial(self._decrypt_item, tenant, field))
         return decrypted, [FOREIGN] if foreign else []

@@ -115,8 +115,7 @@ def _render_cell(cell: Cell | None, result: Figures) -> str:
     """Render a count, or three significant digits; from 100 on a whole number."""
     if cell is None:
         return ""
-    value = cell(result)
-    if value is None:
+    if (value := cell(result)) is None:
         return "–"
     return f"{value:.3g}" if value < 100 and not isinstance(value, int) else f"{value:,.0f}"
 

@@ -77,8 +77,7 @@ async def _find_reason(engine: Engine) -> str:
 
 
 async def _describe_engine(url: str, member: MemberSpec, engine: Engine) -> AsyncIterator[Finding]:
-    models = engine.models()
-    if not models:
+    if not (models := engine.models()):
         yield warning(f"{member.name} at {url} is available but serves no model.", "Load a model, or check --model.")
         return
     capabilities = {model.id: await engine.capabilities(model.id) for model in models[:_MAX_MODELS]}
@@ -102,8 +101,7 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def check_embedded_models(config: Config) -> Iterator[Finding]:
-    specs = [spec for spec in config.inference.specs if spec.kind in EMBEDDED]
-    if not specs:
+    if not (specs := [spec for spec in config.inference.specs if spec.kind in EMBEDDED]):
         yield ok("No model is embedded.")
     for spec in specs:
         if spec.kind == "llamacpp" and find_spec("xllamacpp") is None:

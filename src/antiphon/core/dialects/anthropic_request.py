@@ -109,8 +109,7 @@ def _system(blocks: list[wire.TextBlock]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _choose_tool(request: wire.CountTokens) -> dict[str, Any]:
-    choice = request.tool_choice
-    if choice is None:
+    if (choice := request.tool_choice) is None:
         return {}
     tool_choice = FunctionChoice(name=choice.name) if isinstance(choice, wire.NamedToolChoice) else _MODES[type(choice)]
     return {"tool_choice": tool_choice} | ({"parallel_tool_calls": False} if choice.disable_parallel_tool_use else {})
@@ -155,8 +154,7 @@ def _effort(request: wire.CountTokens) -> tuple[Effort | None, Effort | None, li
 
 def _text_format(request: wire.CountTokens) -> dict[str, Any]:
     candidates = [request.output_format, None if request.output_config is None else request.output_config.format]
-    formats = [candidate for candidate in candidates if candidate is not None]
-    if not formats:
+    if not (formats := [candidate for candidate in candidates if candidate is not None]):
         return {}
     if formats[0] != formats[-1]:
         raise InvalidValue(

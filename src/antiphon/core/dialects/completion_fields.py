@@ -103,8 +103,7 @@ def _to_format(response_format: ResponseFormat) -> Format:
                 structures=response_format.structures, triggers=response_format.triggers, format=response_format.format
             )
         case _:
-            json_schema = response_format.json_schema
-            if json_schema is None:
+            if (json_schema := response_format.json_schema) is None:
                 raise missing_parameter("response_format.json_schema")
             description = UNSET if json_schema.description is None else json_schema.description
             return JsonSchemaFormat(

@@ -183,7 +183,6 @@ def _join_logprobs(parts: Sequence[LegacyLogprobs]) -> LegacyLogprobs | None:
 
 
 def _parse_alternatives(entry: Any) -> dict[str, float]:
-    found = {str(each["decoded_token"]): float(each["logprob"]) for each in entry.values()}
-    if not found:
+    if not (found := {str(each["decoded_token"]): float(each["logprob"]) for each in entry.values()}):
         raise ValueError("empty log probability entry")
     return found

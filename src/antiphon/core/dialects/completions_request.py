@@ -86,8 +86,7 @@ def _response_fields(
 
 
 def _to_prompts(request: CreateCompletion, limits: Limits) -> list[TextPrompt | TokenPrompt]:
-    prompt_field = request.prompt
-    if prompt_field is None:
+    if (prompt_field := request.prompt) is None:
         raise missing_parameter("prompt")
     prompts = (
         prompt_field

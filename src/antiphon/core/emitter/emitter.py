@@ -256,8 +256,7 @@ class Emitter:
         return self.end(RunEnded(status="failed", fault=fault, usage=usage, at=at, moderation=moderation))
 
     def _take_text(self, delta: Text, out: EventList) -> None:
-        part = self._text_part
-        if part is None:
+        if (part := self._text_part) is None:
             part = self._text_part = self._open_message(out).open_text(out, self.suppress_events)
         if self.suppress_events:
             part.append_silently((delta,))

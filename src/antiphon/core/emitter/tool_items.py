@@ -162,8 +162,7 @@ class OpenServerItem:
 
     def advance(self, stage: str, out: EventList) -> None:
         """Emit the event of a stage. Stages without an event for this kind of item are ignored."""
-        step = SERVER_ITEM_KINDS[type(self._item)].stages.get(stage)
-        if step is not None:
+        if (step := SERVER_ITEM_KINDS[type(self._item)].stages.get(stage)) is not None:
             item_id, index = self._position
             out.append(step(item_id=item_id, output_index=index))
 

@@ -193,8 +193,7 @@ def _check_acknowledged(item: it.ComputerCallOutput, pending: set[str], param: s
 
 def _check_output(history: History, index: int, calls: set[str] | None, answered: set[str]) -> str:
     item, param = history.items[index], history.param(index, ".call_id")
-    call_id = answered_call_id(item)
-    if call_id is None:
+    if (call_id := answered_call_id(item)) is None:
         if isinstance(item, it.ToolSearchOutput):
             return ""  # a search that the server ran needs no id
         raise MissingParameter("An output needs the call_id of its call.", param=param)

@@ -164,7 +164,6 @@ def _wrap_reasoning(reasoning: str) -> str:
 
 
 def _smallest_arguments(parameters: Json) -> str:
-    grammar_input = find_grammar_input(parameters)
-    if grammar_input is None:
+    if (grammar_input := find_grammar_input(parameters)) is None:
         return smallest_instance(parameters, "tools")
     return json.encode({"input": grammar_input}).decode()

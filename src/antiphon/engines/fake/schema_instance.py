@@ -118,8 +118,7 @@ class _InstanceSearch:
         elif (reference := schema["$ref"]) in entered:
             yield from self.instances(siblings, above, entered)
         elif reference not in above:  # a recursion is not entered again: another alternative ends it
-            target = find_reference(reference, self._root)
-            if target is None:
+            if (target := find_reference(reference, self._root)) is None:
                 raise InvalidValue(f"The fake engine does not support the $ref {reference[:100]!r}.")
             yield from self.instances(_merge(siblings, target), above, (*entered, reference))
 

@@ -73,8 +73,7 @@ class LlamaCppModel(LocalModel):
         """
         key = hashlib.sha256(encode(constraint)).digest()
         async with self._constraint_lock:
-            reason = self._constraint_errors.get(key)
-            if reason is None:
+            if (reason := self._constraint_errors.get(key)) is None:
                 reason = await self._probe_constraint(constraint)
             cache_put(self._constraint_errors, key, reason, MAX_CACHED_CONSTRAINTS)
         if reason:

@@ -74,8 +74,7 @@ class EnginePool:
         async with self._update_lock:
             removed, members, joined = [*self.members()], list[PoolMember](), list[PoolMember]()
             for spec in specs:
-                existing = next((member for member in removed if member.matches(spec)), None)
-                if existing is None:
+                if (existing := next((member for member in removed if member.matches(spec)), None)) is None:
                     joined.append(PoolMember(spec, spec.build()))
                 else:
                     removed.remove(existing)
@@ -139,8 +138,7 @@ class EnginePool:
 
     async def capabilities(self, model: str) -> base.Capabilities:
         """Return the merged capabilities of the available members, or of all with the model if none is."""
-        serving = await self._selector.serving_members(model)
-        if not serving:
+        if not (serving := await self._selector.serving_members(model)):
             raise self._selector.unavailable_error(model)
         available = serving
         if len(serving) > 1:

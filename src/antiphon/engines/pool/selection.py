@@ -140,8 +140,7 @@ class MemberSelector:
                 for one in await self.serving_members(request.model)
                 if request.level in (None, one.capabilities.level)
             ]
-            available = self._filter_available(serving, attempts)
-            if not available:
+            if not (available := self._filter_available(serving, attempts)):
                 raise attempts.error or self.unavailable_error(request.model)
             free = [one for one in available if one.member.has_free_slot(request.model, one.capabilities)]
             if len(free) == 1:

@@ -165,8 +165,7 @@ class JsonCall(CallReader):
 
     def _read_arguments(self, text: str, at: int, out: list[Piece]) -> tuple[int, bool]:
         """Return the position reached and whether parsing continues there."""
-        reader = self._reader
-        if reader is None:
+        if (reader := self._reader) is None:
             is_quoted = text[at] in "\"'"
             reader = self._reader = QuotedArguments(text[at]) if is_quoted else JsonRepair()
             at += is_quoted

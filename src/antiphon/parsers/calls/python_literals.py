@@ -259,8 +259,7 @@ class LiteralReader:
     # Values.
 
     def _read_value(self, text: str, at: int) -> tuple[int, bool]:
-        quote = self._syntax.find_quote(text, at)
-        if quote is None:
+        if (quote := self._syntax.find_quote(text, at)) is None:
             return at, False
         if quote:
             return self._start_string(quote, at)
@@ -349,8 +348,7 @@ class LiteralReader:
             self._is_raw = False
             self._state = NEXT
             return begin, True
-        quote = self._syntax.find_quote(text, begin)
-        if quote is None:
+        if (quote := self._syntax.find_quote(text, begin)) is None:
             return begin, False
         if char in _OPERATORS or not self._budget.take():
             return self._reject(begin)

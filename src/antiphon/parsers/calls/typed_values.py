@@ -182,8 +182,7 @@ def convert_value(text: str, types: frozenset[str], lead: str = "", tail: str = 
 
 
 def to_json(text: str, types: frozenset[str], cut: bool = False) -> str:
-    stripped = text.strip()
-    if not stripped:
+    if not (stripped := text.strip()):
         return "null" if "null" in types and "string" not in types else to_json_string(text)
     stripped = PYTHON_CONSTANTS.get(stripped, stripped)
     if "boolean" in types and "string" not in types and len(stripped) <= _MAX_CONSTANT_LENGTH:

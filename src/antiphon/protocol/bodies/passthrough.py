@@ -106,8 +106,7 @@ def read_form(body: bytes, media_type: bytes, field: str) -> MultipartForm:
         pieces[:1] = [b"", pieces[0][len(boundary) - 2 :]]
     if len(pieces) < 3 or not pieces[-1].startswith(b"--"):
         raise InvalidValue(f"The body is not a complete form of at most {MAX_PARTS} fields.")
-    found = [at for at, piece in enumerate(pieces[1:-1], 1) if _parse_name(piece) == field]
-    if not found:
+    if not (found := [at for at, piece in enumerate(pieces[1:-1], 1) if _parse_name(piece) == field]):
         raise missing_parameter(field)
     if len(found) > 1:
         raise InvalidValue(f"'{field}' is given twice.", param=field)

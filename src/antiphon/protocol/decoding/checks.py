@@ -153,8 +153,7 @@ def check_count(items: object, name: str, limit: int) -> None:
 def check_request(request: CreateResponse, sent: Iterable[str], limits: Limits) -> None:
     """Raise if a field named in `sent` has a value that is not allowed."""
     for name in sent:
-        check = _CHECKS.get(name)
-        if check is not None:
+        if (check := _CHECKS.get(name)) is not None:
             check(request, limits)
 
 

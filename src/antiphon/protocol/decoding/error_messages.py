@@ -60,8 +60,7 @@ def _parse_message(message: str) -> tuple[str, Keys]:
     """Split a message of msgspec into the message, shortened if it quotes a long value, and the path of the value."""
     if len(message) > 2000:
         message = message[:1000] + message[-1000:]
-    location = _PATH.search(message)
-    if location is None:
+    if (location := _PATH.search(message)) is None:
         return message, []
     path = (location["path"] or "").split(_ANY_NAME)[0]
     keys: Keys = [int(index) if index else name for index, name in _KEY.findall(path)]

@@ -124,8 +124,7 @@ class _FieldWalk:
         if type_map.limit and len(value) > (allowed := getattr(self._limits, type_map.limit)):
             param = format_path(path)
             raise InvalidValue(f"'{param}' has {len(value)} entries; at most {allowed} are allowed.", param=param)
-        item_map = type_map.items
-        if item_map is None:
+        if (item_map := type_map.items) is None:
             return
         for index, item in enumerate(value):
             if type(item) is dict:

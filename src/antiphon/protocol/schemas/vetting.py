@@ -81,8 +81,7 @@ def _load_cost(schema: Json, param: str, limits: Limits) -> SchemaCost:
     if len(encoded) > limits.schema_bytes:
         raise _invalid(param, f"it has more than {limits.schema_bytes} bytes")
     key = (blake2b(encoded, digest_size=16).digest(), limits)
-    cost = _costs.get(key)
-    if cost is None:
+    if (cost := _costs.get(key)) is None:
         cost = _SchemaInspection(schema, param, limits).compute_cost()
         if len(_costs) >= _MAX_CACHED_COSTS:
             del _costs[next(iter(_costs))]

@@ -146,8 +146,7 @@ class _HarmonyWriter:
 
     def open_answer(self, settings: HarmonySettings) -> None:
         """Write the header of the answer as far as it is determined."""
-        opening = settings.opening
-        if not opening:
+        if not (opening := settings.opening):
             self._write_header("assistant", None, "")
         elif opening == FINAL:
             self._write_start("assistant", "final", "", is_json=settings.answer_format is not None)

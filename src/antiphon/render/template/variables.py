@@ -24,8 +24,7 @@ def build_template_variables(request: CreateResponse) -> Json:
     for name in variables:
         if name in RESERVED or name.startswith("_"):
             raise InvalidValue(f"chat_template_kwargs may not set {name!r}.", param="chat_template_kwargs")
-    effort = request.reasoning.effort
-    if effort is None:
+    if (effort := request.reasoning.effort) is None:
         return variables
     reasoning_enabled = effort != "none"
     if variables.setdefault("enable_thinking", reasoning_enabled) is not reasoning_enabled:

@@ -126,8 +126,7 @@ _BUILDERS: Final[Mapping[str, Callable[[Json, it.Status], ClientItem]]] = {
 
 def _read_commands(arguments: Json) -> list[str]:
     """Return the command lines; `command` in any form is a single one, and so is a list that invokes a shell."""
-    value = arguments.get("commands")
-    if value is None:
+    if (value := arguments.get("commands")) is None:
         commands = [_to_command_line(arguments.get("command") or arguments.get("cmd") or "")]
     else:
         commands = [_to_command_line(value)] if isinstance(value, str) or _is_shell_invocation(value) else value

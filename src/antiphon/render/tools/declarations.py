@@ -138,8 +138,7 @@ class _ToolCollector:
 
     def add_mcp_list(self, item: it.McpListTools) -> None:
         """Replace the tools of an MCP server by its latest list, unless that list holds only an error."""
-        server = self._servers.get(item.server_label)
-        if server is None:
+        if (server := self._servers.get(item.server_label)) is None:
             self._ignored["mcp_list_tools"] = None
             return
         if item.error is not UNSET:

@@ -106,8 +106,7 @@ class ApprovalHistory:
         request_id = "" if request.id is UNSET else request.id
         if request_id in self._executed:
             return None
-        response = self._responses.get(request_id)
-        if response is None:
+        if (response := self._responses.get(request_id)) is None:
             return APPROVAL_PENDING
         if response.approve:
             return APPROVAL_GRANTED

@@ -187,8 +187,7 @@ def spend(tokens: int | None) -> None:
 
 
 def _find_lowest(meters: tuple[Meter, ...], now: float) -> LimitStatus | None:
-    lowest = min(meters, key=lambda meter: meter.available(now), default=None)
-    if lowest is None:
+    if (lowest := min(meters, key=lambda meter: meter.available(now), default=None)) is None:
         return None
     size, remaining = lowest.size, lowest.available(now)
     return LimitStatus(int(size), int(max(remaining, 0.0) + _EPSILON), (size - remaining) * MINUTE / size)

@@ -49,16 +49,14 @@ class RateLimits:
 
     def get_limits(self, principal: Principal) -> LimitSet:
         name = principal.tenant, principal.key
-        limit_set = self._limit_sets.get(name)
-        if limit_set is None:
+        if (limit_set := self._limit_sets.get(name)) is None:
             limit_set = self._limit_sets[name] = self._make_limit_set(*name)
         return limit_set
 
     @contextmanager
     def hold_charge(self, tenant: str, key: str = "") -> Iterator[Charge]:
         """Hold the current charge while the block starts work, or one of `key` for work that waited in a queue."""
-        charge = CURRENT_CHARGE.get()
-        if charge is not None:
+        if (charge := CURRENT_CHARGE.get()) is not None:
             charge.hold()
             yield charge
             return
@@ -104,8 +102,7 @@ class RateLimits:
 
     def get_quota(self, tenant: str) -> QuotaSettings:
         """Return the limits of a tenant and of each of its keys; 0: none."""
-        spec = self._tenants.get(tenant)
-        if spec is None:
+        if (spec := self._tenants.get(tenant)) is None:
             return self._default_quota
         overrides = {name: value for name, value in asdict(spec).items() if value is not None and name in _QUOTA_FIELDS}
         return replace(self._default_quota, **overrides)

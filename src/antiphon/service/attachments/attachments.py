@@ -182,8 +182,7 @@ class Attachments:
 
     async def _read_url(self, tenant: str, url: str, param: str) -> str:
         key = (tenant, "file", url)
-        text = self._cache.get(key)
-        if text is None:
+        if (text := self._cache.get(key)) is None:
             fetched = await self._egress.fetch(url, param, self._file_limits)
             text = await self._extract(_file_name(url), fetched.body, param)
             self._cache.put(key, text)
@@ -194,8 +193,7 @@ class Attachments:
         if not is_parsed(name, body):
             return await self._extract(name, body, param)
         key = (tenant, "data", await run_sized(len(body), _digest, body))
-        text = self._cache.get(key)
-        if text is None:
+        if (text := self._cache.get(key)) is None:
             text = await self._extract(name, body, param)
             self._cache.put(key, text)
         return text

@@ -193,7 +193,6 @@ def make_constraint(request: CreateResponse) -> Constraint | None:
 
 
 def list_stops(request: CreateResponse) -> tuple[str, ...]:
-    stop = request.stop
-    if stop is None:
+    if (stop := request.stop) is None:
         return ()
     return (stop,) if isinstance(stop, str) else tuple(stop)

@@ -155,8 +155,7 @@ class Models(Struct, eq=False):
         if capabilities.slots is None:
             return None
         name = served.model if capabilities.lane is None else capabilities.lane
-        lane = self._lanes.get(name)
-        if lane is None:
+        if (lane := self._lanes.get(name)) is None:
             self._drop_empty_lanes()
             admission = Admission(capabilities.slots, self.queue, self.on_wait, self.on_queued)
             lane = self._lanes[name] = _ModelLane(admission, served)

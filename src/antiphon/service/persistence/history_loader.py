@@ -81,8 +81,7 @@ class HistoryLoader:
 
     def remember(self, tenant: str, response: Response, decoded: DecodedRequest, size: int) -> None:
         """Cache a stored response if it continues a cached one; most others are never continued."""
-        parent = self._chains.find(tenant, decoded.request.previous_response_id or "")
-        if parent is not None:
+        if (parent := self._chains.find(tenant, decoded.request.previous_response_id or "")) is not None:
             items = (*decoded.request.input, *response.output)
             self._chains.add(ChainNode(tenant, response.id, items, size, parent))
             self._chains.trim()
@@ -93,8 +92,7 @@ class HistoryLoader:
 
     async def _load_chain(self, tenant: str, response_id: str, verify: bool) -> Items:
         """`verify`: check here that the response still exists, because nothing will be written."""
-        node = self._chains.find(tenant, response_id)
-        if node is None:
+        if (node := self._chains.find(tenant, response_id)) is None:
             node = await self._read_chain(tenant, response_id)
         elif verify and await self._store.get(tenant, response_id, with_request=False) is None:
             raise _unknown_error(response_id)
@@ -132,8 +130,7 @@ class HistoryLoader:
 
     async def _load_ancestors(self, tenant: str, response_id: str) -> Items:
         """Load the items before a response. Deleted ancestors are retained for it and can be read only through it."""
-        links = (await self._store.chain(tenant, response_id))[1:]
-        if not links:
+        if not (links := (await self._store.chain(tenant, response_id))[1:]):
             raise UnknownPrevious(
                 "The previous response of this response no longer exists.", param="previous_response_id"
             )
@@ -159,8 +156,7 @@ class HistoryLoader:
         return _decode_items([item])[0]
 
     async def _load_items(self, tenant: str, response_id: str) -> dict[str, InputItem]:
-        row = await self._store.get(tenant, response_id)
-        if row is None:
+        if (row := await self._store.get(tenant, response_id)) is None:
             return {}
         items = await run_sized(len(row.request) + len(row.response), decode_items, (row.request, row.response))
         return {str(item.id): item for item in items}

@@ -142,8 +142,7 @@ class ResponseWriter:
         if is_chain_root:
             new = replace(new, previous=None)
         limit = self._rate_limits.get_background_limit(tenant) if response.background else None
-        other = await self.store.begin(tenant, new, self.leases.make_claim(), key, limit)
-        if other is not None:
+        if (other := await self.store.begin(tenant, new, self.leases.make_claim(), key, limit)) is not None:
             return other
         owned_row = OwnedRow(self, tenant, response.id, 1, decoded, len(request), new.created)
         owned_row.note_write("begin", new.created)

@@ -77,8 +77,7 @@ _statuses = msgspec.json.Decoder(_Status)
 
 async def load_row(store: Store, tenant: str, response_id: str, with_request: bool = True) -> StoredResponse:
     """Return the row of a response, as `Store.get` does. Raises NotFound."""
-    row = await store.get(tenant, response_id, with_request)
-    if row is None:
+    if (row := await store.get(tenant, response_id, with_request)) is None:
         raise unknown_response_error(response_id)
     return row
 

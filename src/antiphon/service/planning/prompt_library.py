@@ -220,8 +220,7 @@ class PromptLibrary:
         return replace(decoded, request=replace(request, **fields), sent=decoded.sent | present)
 
     def _find(self, ref: PromptRef) -> tuple[str, PromptTemplate]:
-        versions = self._prompts.get(ref.id)
-        if versions is None:
+        if (versions := self._prompts.get(ref.id)) is None:
             raise UnknownPrompt(f"There is no prompt {ref.id[:_MAX_SHOWN_NAME]!r}.", param="prompt.id")
         version = find_newest(versions) if ref.version is None else ref.version
         if version not in versions:

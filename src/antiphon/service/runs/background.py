@@ -177,8 +177,7 @@ class BackgroundRuns:
 
     async def _resume(self, owned_row: OwnedRow, row: StoredResponse) -> asyncio.Task[None] | None:
         previous = await read_prior_log(self._writer.live, owned_row.tenant, row.id) if row.background else PriorLog()
-        error = find_end_reason(row, previous, self._settings.background_attempts, self._clock())
-        if error is None:
+        if (error := find_end_reason(row, previous, self._settings.background_attempts, self._clock())) is None:
             opening, decoded = reset_response(decode_response(row.response)), restore_request(row)
             self._credentials.restore(row.id, decoded.request)
             try:

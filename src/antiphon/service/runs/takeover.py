@@ -66,8 +66,7 @@ class Cancellation:
     async def _take_over_and_end(self, tenant: str, response_id: str) -> bytes | None:
         """Take the response over and end it. Returns None if it has ended by itself."""
         writer = self._writer
-        row = await writer.store.take(tenant, response_id, writer.leases.make_claim())
-        if row is None:
+        if (row := await writer.store.take(tenant, response_id, writer.leases.make_claim())) is None:
             return None
         owned_row = await writer.adopt(tenant, row)
         try:

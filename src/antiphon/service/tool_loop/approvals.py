@@ -105,8 +105,7 @@ class Approvals:
     async def _load_request(
         self, tenant: str, request_id: str, request: McpApprovalRequest | None
     ) -> McpApprovalRequest:
-        stored = await self._store.approval(tenant, request_id)
-        if stored is None:
+        if (stored := await self._store.approval(tenant, request_id)) is None:
             raise _unknown_error(request_id)
         if stored.used:
             raise _used_error(request_id)

@@ -65,8 +65,7 @@ class Toolkit:
         if isinstance(declaration, ComputerDeclaration):
             kind, hint = str(declaration.__struct_config__.tag), self.computer_hint
             return HostedTool(kind=kind, functions=(make_computer_function(declaration),), setup_hint=hint)
-        tool = self.find_built_in(declaration)
-        if tool is None:
+        if (tool := self.find_built_in(declaration)) is None:
             served = self.find_tool_server(declaration)
             return None if served is None else HostedTool(kind=served.kind)
         if tool.missing:
@@ -219,8 +218,7 @@ def _load_plugins(names: Sequence[str]) -> dict[str, Callable[[ToolServices], Bu
     """Return the tools of other packages that the operator has chosen, by the kind of tool that they replace."""
     found: dict[str, Callable[[ToolServices], BuiltInTool]] = {}
     for name in names:
-        tool = find_plugin("tools", name, {})
-        if tool is None:
+        if (tool := find_plugin("tools", name, {})) is None:
             offered = ", ".join(plugin for plugin, _ in list_plugins("tools")) or "none"
             raise StartupError(f"--tool-plugin names {name!r}, which no package has; installed plug-ins: {offered}.")
         kind = getattr(tool, "kind", None)

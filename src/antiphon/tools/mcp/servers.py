@@ -183,8 +183,7 @@ def check_declaration(declared: McpTool, param: str, settings: McpSettings, egre
     if declared.server_url is not UNSET:
         egress.check(declared.server_url, f"{param}.server_url", allow_loopback=settings.loopback)
         return
-    spec = settings.servers.get(declared.server_label)
-    if spec is None:
+    if (spec := settings.servers.get(declared.server_label)) is None:
         raise MissingParameter(
             f"There is no server_url, and no MCP server with the label {declared.server_label[:64]!r} is set up here"
             f" ({_list_labels(settings)}).",

@@ -130,8 +130,7 @@ class Session:
                 raise McpFailed(
                     f"{self._server.name} lists more than {self._settings.tools} tools.", rpc=_INTERNAL_ERROR
                 )
-            cursor = page.next_cursor
-            if cursor is None:
+            if (cursor := page.next_cursor) is None:
                 return found
         raise McpFailed(f"{self._server.name} lists its tools on more than {_MAX_PAGES} pages.", rpc=_INTERNAL_ERROR)
 

@@ -130,8 +130,7 @@ class Browser(BrowserTool):
         count = min(MAX_RESULTS, arguments.topn if arguments.topn is not None and arguments.topn > 0 else size.results)
         query = escape_markers(arguments.query)
         candidates = await self._services.provider.search(self._options.build_query(query, count))
-        results = [*self._select_results(candidates, count)]
-        if not results:
+        if not (results := [*self._select_results(candidates, count)]):
             item = self._build_search_item(query, results)
             return ToolResult(item=item, model_output=f"The search for {query!r} found nothing.")
         page = _build_result_page(query, results)
@@ -159,8 +158,7 @@ class Browser(BrowserTool):
 
     async def _open(self, arguments: OpenArguments, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         item = it.WebSearchCall(status="completed", action=self._build_open_action(arguments))
-        url = self._resolve_link(arguments)
-        if url is None:
+        if (url := self._resolve_link(arguments)) is None:
             cursor, page = self._pages.require(arguments.cursor)
             await emit(Progress(call.key, "searching"))
         else:

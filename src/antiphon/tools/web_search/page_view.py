@@ -118,8 +118,7 @@ def _find_hits(lines: Sequence[str], needle: str) -> Iterator[int]:
 
 def parse_rendered(output: str) -> tuple[int, WebPage | None]:
     """Parse the output of `render_window` or `render_matches` to a page without lines; the cursor is -1 for others."""
-    head = _HEAD_PATTERN.match(output)
-    if head is None:
+    if (head := _HEAD_PATTERN.match(output)) is None:
         return -1, None
     cursor, title, url = int(head[1]), head[2], head[3] or ""
     if url:

@@ -98,15 +98,13 @@ class Router:
 
     def find(self, request: Request) -> Route:
         """Return the route of a request and set its `params`. Raises NotFound, MethodNotAllowed or UpgradeRequired."""
-        methods = self._exact.get(request.path)
-        if methods is None:
+        if (methods := self._exact.get(request.path)) is None:
             methods, values = _match(self._tree, request.path.split(b"/")[1:]) or ({}, [])
             if not methods:
                 raise NotFound("There is no endpoint at this path.")
         else:
             values = []
-        route = methods.get("GET" if request.method == "HEAD" else request.method)
-        if route is None:
+        if (route := methods.get("GET" if request.method == "HEAD" else request.method)) is None:
             raise _method_error(request, methods)
         if values:
             decoded = [unquote(value.decode("latin-1"), errors="replace") for value in values]

@@ -80,8 +80,7 @@ class Ollama(HttpEngine):
         capabilities = await super().capabilities(model)
         if model not in self._show_replies:
             self._show_replies[model] = await self._fetch_show_reply(model)
-        abilities = self._show_replies[model].capabilities
-        if abilities is None:
+        if (abilities := self._show_replies[model].capabilities) is None:
             return capabilities
         missing = {field: f"The model does not support {ability}." for ability, fields in _FIELDS_BY_ABILITY.items()
                    if ability not in abilities for field in fields}  # fmt: skip

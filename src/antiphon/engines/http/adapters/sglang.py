@@ -317,8 +317,7 @@ class SglangReader(StreamReader):
         ])  # fmt: skip
 
     def _parse_finish(self, ending: FinishReason) -> FinishKind | None:
-        finish = FINISHES.get(ending.type)
-        if finish is None:
+        if (finish := FINISHES.get(ending.type)) is None:
             error = {"message": ending.message or ending.type[:80], "code": ending.status_code}
             self.fault = map_stream_error(self._label, error)
         return finish
