@@ -57,7 +57,6 @@ CHAT = """Chat with a running server in the terminal.
   antiphon chat < questions.txt     one question per line, answers to stdout
 """
 
-
 # Modules of commands that import more than others need; each contains the command under its name.
 LAZY_COMMANDS = {
     "bench": "antiphon.cli.bench.command",

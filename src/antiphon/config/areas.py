@@ -355,7 +355,6 @@ class VectorSettings(Struct, frozen=True, kw_only=True):
 
 UnservedTools = Literal["auto", "ignore", "refuse"]
 
-
 SandboxLevel = Literal["auto", "namespaces", "landlock", "gvisor", "none"]
 
 

@@ -49,7 +49,6 @@ Channel = Literal["analysis", "commentary", "final"]
 CHANNELS: Final[tuple[Channel, ...]] = ("analysis", "commentary", "final")
 FUNCTIONS_NAMESPACE: Final = "functions"  # namespace of the functions that a client declares
 
-
 # The library needs quadratic time for what it treats as one word, and holds the GIL meanwhile.
 LONG_RUN: Final = re.compile(r"\S{128}|\s{128}")
 MAX_PIECE_CHARS: Final = 8192  # characters per call: a few milliseconds

@@ -82,7 +82,6 @@ class WireNotes:
 
 CURRENT_NOTES: ContextVar[WireNotes | None] = ContextVar("exchange", default=None)
 
-
 _MAX_ADDRESSES: Final = 4  # attempts per host
 _FIRST_REDIRECT: Final = 300
 _BAD_GATEWAY: Final = 502

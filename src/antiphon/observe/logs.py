@@ -133,7 +133,6 @@ _MAX_WAITING = 20_000  # entries
 _WRITE_SECONDS = 0.2  # seconds between two writes
 _CLOSE_SECONDS = 5.0
 
-
 # One request: the fields of its JSON line, of which empty ones are left out. `time` is its start in seconds since the
 # epoch.
 AccessLogEntry = dict[str, Any]

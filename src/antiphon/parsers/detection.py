@@ -189,7 +189,6 @@ CALL_ALIASES: Final = {
     "qwen25": "hermes",
 }
 
-
 AUTO, NONE = "auto", "none"
 DEFAULT_CALLS, DEFAULT_REASONING = "hermes", "think"
 

@@ -38,7 +38,6 @@ from antiphon.protocol.types.chat.response import ChatChunk, ChatDelta, ChunkCho
 
 _OBJECT: Final = "chat.completion.chunk"
 
-
 _BODY_EXTRAS: Final = ("prompt_token_ids", "prompt_logprobs", "kv_transfer_params")
 _PADDING_BLOCK = 16  # bytes; as in `core/emitter/emitter.py`
 _Calls = dict[int, tuple[int, bool]]  # by key: the index, and whether it calls a custom tool

@@ -50,7 +50,6 @@ class RunEnded(Struct, frozen=True, kw_only=True, array_like=True, tag="ended"):
 
 LogEntry = RunStarted | Delta | RunEnded
 
-
 FOLD_BATCH = 64  # lists of a log that are folded together
 
 _text = attrgetter("text")

@@ -23,7 +23,6 @@ from antiphon.errors import EngineFailed
 Action = Callable[[], Awaitable[object]]  # what happens between two lists of chunks
 Burst = tuple[Chunk, ...]  # chunks that are emitted together in one list
 
-
 ReplyStep = Burst | Action | None  # None stands for the automatic answer to the request
 
 

@@ -36,7 +36,6 @@ _SPEECH_TYPES = ("audio/", base.BYTES_MEDIA_TYPE)
 _EMBEDDING_FLAG = "--is-embedding"  # SGLang's error names this flag if the server was not started for embeddings
 REASONING_OPENINGS = ("<think>", "<think>\n", "<think>\n\n")
 
-
 _PATH_NAMES: dict[base.Task, str] = {
     "generate": "chat/completions",
     "embed": "embeddings",

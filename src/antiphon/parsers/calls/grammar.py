@@ -26,7 +26,6 @@ _LOOKAROUNDS: Final = ("(?=", "(?!", "(?<=", "(?<!", "\\1", "\\k")  # lookahead,
 _SPACE_RULE: Final = "SPACE: /[ \\n]{1,4}/"
 _REGEX_SPECIAL: Final = frozenset('\\.+*?()|[]{}^$#&-~/"')
 
-
 JSON_LIST: Final = CallShape(before="[", between=", ", after="]", arguments="parameters")
 
 

@@ -133,7 +133,6 @@ class SteerFailed(Event, tag="response.steer.failed", kw_only=True):
 
 SteerEvent = SteerAccepted | SteerPending | SteerFailed
 
-
 _ALLOWED_FIELDS: Final = frozenset({"previous_response_id", "input"})
 
 

@@ -100,7 +100,6 @@ _OFFERED_SCHEMAS: Final[dict[str, Json]] = {
     TOOL_SEARCH: _object_schema(["query"], query=_text("What the tools are wanted for, in a few words.")),
 }
 
-
 _NON_EMPTY_TEXT: Final[Json] = {"type": "string", "minLength": 1}
 _COMMAND_VALUE: Final[Json] = {"anyOf": [_TEXT_LIST, _NON_EMPTY_TEXT]}
 _NULLABLE_COUNT: Final[Json] = {"type": ["integer", "null"], "minimum": 0, "maximum": _MAX_COUNT}

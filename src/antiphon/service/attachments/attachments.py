@@ -39,7 +39,6 @@ _TOTAL_TIMEOUT = 30.0  # for all sources of one request
 _IMAGE_TYPES = ("image/", "application/octet-stream", "binary/octet-stream")
 _ACCEPT_HEADER = "image/png, image/jpeg, image/webp, image/gif"
 
-
 LoadFile = Callable[[str, str, int, str], Awaitable[tuple[str, bytes]]]  # (tenant, id, bytes, param) → name, content
 LoadGenerated = Callable[[str, StoredImage], Awaitable[bytes | None]]  # with the tenant
 

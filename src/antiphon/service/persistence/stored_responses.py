@@ -38,7 +38,6 @@ _LOG_COST = 4  # replaying a byte of a log takes as long as rendering so many by
 
 OnDelete = Callable[[str, str], Awaitable[None]]  # called with the tenant and the response id
 
-
 _MAX_PAGE_BYTES = 4 * 1024 * 1024  # responses in one page of a list; pages of long responses are shorter
 
 

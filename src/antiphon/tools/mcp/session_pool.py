@@ -31,7 +31,6 @@ _MAX_DESCRIPTION_LENGTH: Final = 16 * 1024  # characters
 _IGNORED_KEYWORDS: Final = frozenset({"$schema", "$id"})  # the draft does not matter for vetting the schema
 SessionKey = tuple[str, str, bytes]  # tenant, server, digest of the credential
 
-
 if TYPE_CHECKING:  # importing it takes seconds
     from antiphon.tools.mcp.session import Session
 

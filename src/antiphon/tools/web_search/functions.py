@@ -124,7 +124,6 @@ FUNCTIONS: Final = (
     ),
 )
 
-
 _MAX_SITES = 5  # domains added to a query; with more, only the results are filtered
 _MAX_LOCATION_LENGTH = 64  # characters of a location field
 # Language of most pages of a country.

@@ -95,7 +95,6 @@ class ServerInfo(Struct):
 MODEL_INFO = Decoder(ModelInfo)
 SERVER_INFO = Decoder(ServerInfo)
 
-
 # A log probability of `/generate`: value, token id, token text.
 LogprobTuple = tuple[float | None, int, str | None]
 
