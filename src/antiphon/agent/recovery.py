@@ -15,16 +15,7 @@ from antiphon.core.emitter.server_item_kinds import SERVER_ITEM_KINDS, make_call
 from antiphon.core.image_generation import make_image_error
 from antiphon.core.prompt import TokenCounts
 from antiphon.errors import ServerRestarted
-from antiphon.protocol.types.items import (
-    Compaction,
-    ImageGenerationCall,
-    McpApprovalRequest,
-    McpCall,
-    McpListTools,
-    McpProtocolError,
-    ShellCall,
-    ShellCallOutput,
-)
+from antiphon.protocol.types import items as it
 from antiphon.tools.base import ToolResult
 
 _SERVER_ERROR = -32000  # implementation-defined server error (JSON-RPC 2.0 §5.1)
@@ -54,15 +45,17 @@ class Checkpoint(Struct):
                     self.turn_counts.append(counts)
             case deltas.ServerItemStarted(key=key, item=item):
                 self.open_items[key] = item
-                self.call_count += not isinstance(item, McpListTools | Compaction)
+                self.call_count += not isinstance(item, it.McpListTools | it.Compaction)
                 # A shell call before the first turn is one that a client approved.
-                self.approved_started = self.approved_started or (isinstance(item, ShellCall) and not self.turn_counts)
+                self.approved_started = self.approved_started or (
+                    isinstance(item, it.ShellCall) and not self.turn_counts
+                )
             case deltas.ServerItemDone(key=key, model_output=result):
                 self.open_items.pop(key, None)
                 if result:
                     self.results[key] = result
             case deltas.ItemAdded(item=item):
-                self.approval_requested = self.approval_requested or isinstance(item, McpApprovalRequest)
+                self.approval_requested = self.approval_requested or isinstance(item, it.McpApprovalRequest)
                 self.is_mid_turn = self.is_mid_turn or isinstance(item, deltas.ClientItem)
             case deltas.CallStarted(kind="mcp" | "code_interpreter"):
                 self._start_call(entry)
@@ -92,23 +85,23 @@ def read_checkpoint(entries: Iterable[LogEntry]) -> Checkpoint | None:
     for entry in entries:
         checkpoint.add(entry)
     checkpoint.join_arguments()
-    compacts = any(isinstance(item, Compaction) for item in checkpoint.open_items.values())
+    compacts = any(isinstance(item, it.Compaction) for item in checkpoint.open_items.values())
     return None if checkpoint.is_mid_turn or compacts else checkpoint
 
 
 def abandon_item(item: deltas.StartedItem, reason: str) -> ToolResult:
     """Return the failed result of an item whose outcome is unknown."""
     match item:
-        case McpListTools():
+        case it.McpListTools():
             return ToolResult(item=replace(item, tools=[], error=reason))
-        case McpCall():
-            error = McpProtocolError(code=_SERVER_ERROR, message=reason)
+        case it.McpCall():
+            error = it.McpProtocolError(code=_SERVER_ERROR, message=reason)
             return ToolResult(item=replace(item, status="failed", error=error), model_output=reason)
-        case Compaction():
+        case it.Compaction():
             raise AssertionError("an unfinished compaction cannot be abandoned")
-        case ShellCall() | ShellCallOutput():
-            return ToolResult(item=ShellCallOutput(call_id="", status="incomplete", output=[]), model_output=reason)
-        case ImageGenerationCall():
+        case it.ShellCall() | it.ShellCallOutput():
+            return ToolResult(item=it.ShellCallOutput(call_id="", status="incomplete", output=[]), model_output=reason)
+        case it.ImageGenerationCall():
             failed = replace(item, status="failed", result=None, error=make_image_error(ServerRestarted(reason)))
             return ToolResult(item=failed, model_output=reason)
         case _:

@@ -37,16 +37,7 @@ from antiphon.core.emitter.parts_in_progress import EventList
 from antiphon.core.emitter.server_item_kinds import is_server_item
 from antiphon.core.emitter.tool_items import initial_view
 from antiphon.ids import ItemIds
-from antiphon.protocol.types.items import (
-    CodeInterpreterCall,
-    FileSearchCall,
-    Message,
-    OutputItem,
-    Reasoning,
-    ShellCall,
-    ShellCallOutput,
-    WebSearchCall,
-)
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import InputText
 from antiphon.protocol.types.response import Response
 
@@ -206,7 +197,7 @@ def _make_dictionary(body: bytes, window_bits: int) -> bytes:
 
 def _drop_results(log: Sequence[Sequence[LogEntry]], response: Response) -> list[list[_PackedEntry]]:
     """Drop what server items got after their start. Items have the order in which they started."""
-    indexes = iter([n for n, item in enumerate(response.output) if not isinstance(item, Message | Reasoning)])
+    indexes = iter([n for n, item in enumerate(response.output) if not isinstance(item, it.Message | it.Reasoning)])
     started: dict[int, int] = {}  # output index of the item last started under a key
     commands: Counter[int] = Counter()  # that have ended, by output index
 
@@ -215,16 +206,18 @@ def _drop_results(log: Sequence[Sequence[LogEntry]], response: Response) -> list
             case CallStarted(key=key):
                 started[key] = next(indexes)
             case ServerItemStarted(key=key, item=item):
-                if isinstance(item, ShellCall):  # the item of its output is the next one
+                if isinstance(item, it.ShellCall):  # the item of its output is the next one
                     next(indexes)
                 started[key] = next(indexes)
-                return entry if isinstance(item, ShellCall) else ServerItemStarted(key, initial_view(item))
+                return entry if isinstance(item, it.ShellCall) else ServerItemStarted(key, initial_view(item))
             case CommandDone(key=key):
                 commands[started[key]] += 1
                 return _PackedCommand(key, started[key], commands[started[key]] - 1)
-            case ServerItemDone(key=key, item=CodeInterpreterCall(outputs=None), model_output=content):
+            case ServerItemDone(key=key, item=it.CodeInterpreterCall(outputs=None), model_output=content):
                 return _PackedDone(key, started[key], _join_text(content))
-            case ServerItemDone(key=key, item=FileSearchCall(results=None) | WebSearchCall(), model_output=content):
+            case ServerItemDone(
+                key=key, item=it.FileSearchCall(results=None) | it.WebSearchCall(), model_output=content
+            ):
                 return _PackedDone(key, started[key], _join_text(content)[:MAX_FOUND_LENGTH])
             case ServerItemDone(key=key):
                 return _PackedDone(key, started[key])
@@ -240,7 +233,7 @@ def _join_text(content: ToolOutputContent) -> str:
 
 
 def _restore(entries: list[_PackedEntry], body: bytes) -> Iterator[LogEntry]:
-    output: list[OutputItem] = []
+    output: list[it.OutputItem] = []
     for entry in entries:
         if isinstance(entry, _PackedDeltas):
             yield from FoldedDeltas(Text if entry.kind == "t" else ReasoningDelta, entry.text, entry.lengths)
@@ -252,7 +245,7 @@ def _restore(entries: list[_PackedEntry], body: bytes) -> Iterator[LogEntry]:
         elif isinstance(entry, _PackedCommand):
             output = output or _response_decoder.decode(body).output
             item = output[entry.output_index]
-            assert isinstance(item, ShellCallOutput)
+            assert isinstance(item, it.ShellCallOutput)
             yield CommandDone(entry.key, item.output[entry.number])
         else:
             yield entry

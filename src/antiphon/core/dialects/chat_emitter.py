@@ -25,13 +25,7 @@ from antiphon.core.deltas import (
     Summary,
     Text,
 )
-from antiphon.core.dialects.dialect import (
-    CompletionDialect,
-    CompletionHeader,
-    WireEvents,
-    completion_usage,
-    forward_fields,
-)
+from antiphon.core.dialects import dialect
 from antiphon.core.prompt import FinishKind, TokenCounts
 from antiphon.protocol.types.chat import response as wire
 from antiphon.protocol.types.chat.response import ChatChunk, ChatDelta, ChunkChoice
@@ -52,8 +46,8 @@ class ChatOutputOptions(Struct, frozen=True, kw_only=True):
     include_obfuscation: bool = False
 
 
-class ChatEmitter(CompletionDialect):
-    def __init__(self, header: CompletionHeader, options: ChatOutputOptions, new_id: Callable[[], str]) -> None:
+class ChatEmitter(dialect.CompletionDialect):
+    def __init__(self, header: dialect.CompletionHeader, options: ChatOutputOptions, new_id: Callable[[], str]) -> None:
         """`new_id` generates the ids of calls."""
         super().__init__(header, options.choices, options.include_usage, options.running_usage_base)
         self._options = options
@@ -61,12 +55,12 @@ class ChatEmitter(CompletionDialect):
         self._decorates = options.include_obfuscation or options.running_usage_base is not None
         self._calls: list[_Calls] = [{} for _ in range(options.choices)]
 
-    def begin(self) -> WireEvents:
+    def begin(self) -> dialect.WireEvents:
         return [self._chunk(choice, ChatDelta("", "assistant")) for choice in range(self._options.choices)]
 
-    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> WireEvents:
+    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> dialect.WireEvents:
         """Convert deltas to chunks. This is the token path: most deltas are plain text."""
-        out: WireEvents = []
+        out: dialect.WireEvents = []
         for delta in deltas:
             if type(delta) is Text and not delta.logprobs:
                 choices = [ChunkChoice(choice, ChatDelta(delta.text))]
@@ -77,25 +71,25 @@ class ChatEmitter(CompletionDialect):
             self._decorate(out, choice)
         return out
 
-    def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> WireEvents:
+    def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> dialect.WireEvents:
         last = self._chunk(choice, ChatDelta())
         last_choice = last.choices[0]
         last_choice.finish_reason = self._finish_reason(finish, choice)
         extras = self._extras[choice]
-        forward_fields(extras, last_choice, "stop_reason")
-        forward_fields(extras, last, *_BODY_EXTRAS)
+        dialect.forward_fields(extras, last_choice, "stop_reason")
+        dialect.forward_fields(extras, last, *_BODY_EXTRAS)
         self._add_engine_fields(last)
         self._decorate([last], choice)
         return [last]
 
-    def close(self, counts: TokenCounts) -> WireEvents:
-        out: WireEvents = []
+    def close(self, counts: TokenCounts) -> dialect.WireEvents:
+        out: dialect.WireEvents = []
         if self.moderation is not UNSET:
             chunk = ChatChunk(self._id, _OBJECT, self._created, self._model, [], self._usage)
             chunk.moderation = self.moderation
             out.append(chunk)
         if self._options.include_usage:
-            last = ChatChunk(self._id, _OBJECT, self._created, self._model, [], completion_usage(counts))
+            last = ChatChunk(self._id, _OBJECT, self._created, self._model, [], dialect.completion_usage(counts))
             self._add_engine_fields(last)
             out.append(last)
         return out
@@ -112,7 +106,7 @@ class ChatEmitter(CompletionDialect):
             service_tier=last.service_tier,
             moderation=self.moderation,
         )
-        forward_fields(self._extras[0], body, *_BODY_EXTRAS)
+        dialect.forward_fields(self._extras[0], body, *_BODY_EXTRAS)
         return body
 
     def _fold_choice(self, index: int) -> wire.ChatChoice:
@@ -182,7 +176,7 @@ class ChatEmitter(CompletionDialect):
             return "stop"
         return "function_call" if self._options.legacy_function_call else "tool_calls"
 
-    def _decorate(self, chunks: WireEvents, choice: int) -> None:
+    def _decorate(self, chunks: dialect.WireEvents, choice: int) -> None:
         """Add token ids, padding and running usage, which few clients request."""
         for chunk in chunks:
             assert isinstance(chunk, ChatChunk)

@@ -17,13 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.deltas import Delta, Text
-from antiphon.core.dialects.dialect import (
-    CompletionDialect,
-    CompletionHeader,
-    WireEvents,
-    completion_usage,
-    forward_fields,
-)
+from antiphon.core.dialects import dialect
 from antiphon.core.prompt import FinishKind, TokenCounts
 from antiphon.errors import EngineFailed
 from antiphon.protocol.types.completions import Completion, CompletionChoice, CompletionFinish, LegacyLogprobs
@@ -42,8 +36,8 @@ class CompletionOutputOptions(Struct, frozen=True, kw_only=True):
     echoes: Sequence[str] = ()  # text of each prompt, if it is to precede its answer
 
 
-class CompletionEmitter(CompletionDialect):
-    def __init__(self, header: CompletionHeader, options: CompletionOutputOptions) -> None:
+class CompletionEmitter(dialect.CompletionDialect):
+    def __init__(self, header: dialect.CompletionHeader, options: CompletionOutputOptions) -> None:
         choices = options.prompt_count * options.calls_per_prompt
         super().__init__(header, choices, options.include_usage, options.running_usage_base)
         self._options = options
@@ -52,14 +46,14 @@ class CompletionEmitter(CompletionDialect):
         # the prompt's log probabilities come with the end of the answer, so this echo is added to the fold then
         self._has_late_echo = bool(options.echoes) and options.top_logprobs is not None
 
-    def begin(self) -> WireEvents:
+    def begin(self) -> dialect.WireEvents:
         if self._has_late_echo or not self._options.echoes:
             return []
         return [self._chunk(CompletionChoice(choice, self._echo(choice))) for choice in range(len(self._offsets))]
 
-    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> WireEvents:
+    def feed(self, deltas: Iterable[Delta], choice: int = 0) -> dialect.WireEvents:
         """Convert text deltas. Other deltas do not occur: output is not parsed here."""
-        out: WireEvents = []
+        out: dialect.WireEvents = []
         for delta in deltas:
             if type(delta) is Text:
                 piece = CompletionChoice(choice, delta.text)
@@ -70,29 +64,29 @@ class CompletionEmitter(CompletionDialect):
                 out.append(self._chunk(piece))
         return out
 
-    def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> WireEvents:
+    def end(self, finish: FinishKind, counts: TokenCounts, choice: int = 0) -> dialect.WireEvents:
         extras = self._extras[choice]
         reason: CompletionFinish = "stop" if finish == "tool_calls" else finish
         last = CompletionChoice(choice, "", None, reason)
-        forward_fields(extras, last, "stop_reason", "prompt_token_ids")
+        dialect.forward_fields(extras, last, "stop_reason", "prompt_token_ids")
         if self._has_late_echo:
             echo = self._echo(choice)
             logprobs = _prompt_to_legacy_logprobs(extras.prompt_logprobs, echo, self._options.top_logprobs or 0)
             self._folded[choice].insert(0, CompletionChoice(choice, echo, logprobs))
         else:
-            forward_fields(extras, last, "prompt_logprobs")
+            dialect.forward_fields(extras, last, "prompt_logprobs")
         last.token_ids = self._take_tokens(choice)
         chunk = self._chunk(last)
-        forward_fields(extras, chunk, "kv_transfer_params")
+        dialect.forward_fields(extras, chunk, "kv_transfer_params")
         self._add_engine_fields(chunk)
         return [chunk]
 
-    def close(self, counts: TokenCounts) -> WireEvents:
+    def close(self, counts: TokenCounts) -> dialect.WireEvents:
         if not self._options.include_usage:
             return []
-        last = Completion(self._id, _OBJECT, self._created, self._model, [], completion_usage(counts))
+        last = Completion(self._id, _OBJECT, self._created, self._model, [], dialect.completion_usage(counts))
         for extras in self._extras:
-            forward_fields(extras, last, "kv_transfer_params")
+            dialect.forward_fields(extras, last, "kv_transfer_params")
         self._add_engine_fields(last)
         return [last]
 

@@ -12,16 +12,7 @@ from msgspec import Struct
 
 from antiphon.core.deltas import Citation, Text
 from antiphon.protocol.types import events as ev
-from antiphon.protocol.types.parts import (
-    Annotation,
-    Logprob,
-    LogprobDelta,
-    OutputText,
-    ReasoningText,
-    RefusalPart,
-    SummaryText,
-    TopLogprobDelta,
-)
+from antiphon.protocol.types import parts as pt
 
 EventList = list[ev.Event]
 _TextDelta = ev.OutputTextDelta  # module-level alias: looked up for every token
@@ -33,11 +24,11 @@ class OpenText(Struct, eq=False):
     _position: PartPosition
     _suppress_events: bool = False  # pieces produce no events
     _pieces: list[str] = []
-    _logprobs: list[Logprob] = []
-    _annotations: list[Annotation] = []
+    _logprobs: list[pt.Logprob] = []
+    _annotations: list[pt.Annotation] = []
 
     def added(self) -> ev.Event:
-        return ev.ContentPartAdded(**self._get_fields(), part=OutputText(text=""))
+        return ev.ContentPartAdded(**self._get_fields(), part=pt.OutputText(text=""))
 
     def take(self, deltas: Sequence[Text], number: int) -> EventList:
         """Append text deltas. This is the token path: the events are numbered here, starting at `number`."""
@@ -73,9 +64,9 @@ class OpenText(Struct, eq=False):
         self._annotations.append(delta.annotation)
         out.append(ev.OutputTextAnnotationAdded(**fields, annotation_index=index, annotation=delta.annotation))
 
-    def close(self, out: EventList) -> OutputText:
+    def close(self, out: EventList) -> pt.OutputText:
         text = "".join(self._pieces)
-        content = OutputText(text=text, annotations=self._annotations, logprobs=self._logprobs)
+        content = pt.OutputText(text=text, annotations=self._annotations, logprobs=self._logprobs)
         if self._suppress_events:
             return content
         fields = self._get_fields()
@@ -92,7 +83,7 @@ class OpenText(Struct, eq=False):
 class PartKind(Struct, frozen=True):
     """Content type and events of a part other than text. `field` holds the text in the content and in `done`."""
 
-    content: Callable[..., RefusalPart | ReasoningText | SummaryText]
+    content: Callable[..., pt.RefusalPart | pt.ReasoningText | pt.SummaryText]
     field: str
     delta: Callable[..., Any]
     done: Callable[..., ev.Event]
@@ -101,10 +92,10 @@ class PartKind(Struct, frozen=True):
     part_done: Callable[..., ev.Event] = ev.ContentPartDone
 
 
-REFUSAL: Final = PartKind(RefusalPart, "refusal", ev.RefusalDelta, ev.RefusalDone)
-REASONING: Final = PartKind(ReasoningText, "text", ev.ReasoningTextDelta, ev.ReasoningTextDone)
+REFUSAL: Final = PartKind(pt.RefusalPart, "refusal", ev.RefusalDelta, ev.RefusalDone)
+REASONING: Final = PartKind(pt.ReasoningText, "text", ev.ReasoningTextDelta, ev.ReasoningTextDone)
 SUMMARY: Final = PartKind(
-    SummaryText,
+    pt.SummaryText,
     "text",
     ev.ReasoningSummaryTextDelta,
     ev.ReasoningSummaryTextDone,
@@ -138,13 +129,13 @@ class OpenPart:
         return content
 
 
-def _without_bytes(logprobs: Sequence[Logprob]) -> list[LogprobDelta]:
+def _without_bytes(logprobs: Sequence[pt.Logprob]) -> list[pt.LogprobDelta]:
     """Convert log probabilities for delta events, which have fewer fields than the part."""
     return [
-        LogprobDelta(
+        pt.LogprobDelta(
             token=one.token,
             logprob=one.logprob,
-            top_logprobs=[TopLogprobDelta(token=top.token, logprob=top.logprob) for top in one.top_logprobs],
+            top_logprobs=[pt.TopLogprobDelta(token=top.token, logprob=top.logprob) for top in one.top_logprobs],
         )
         for one in logprobs
     ]

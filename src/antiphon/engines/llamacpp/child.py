@@ -4,14 +4,7 @@ import os
 import sys
 from typing import Any, ClassVar
 
-from antiphon.engines.embedded.child import (
-    LaunchSpec,
-    read_launch,
-    set_signals,
-    take_stdout,
-    wait_for_end,
-    write_report,
-)
+from antiphon.engines.embedded import child
 
 CPU_BATCH_PER_THREAD = 8
 MIN_BATCH = 16
@@ -21,7 +14,7 @@ LOG_ERRORS_ONLY = 1
 PROMPT_CACHE_MIB = 256  # for prompts that lost their slot; llama.cpp's default is 8 GiB
 
 
-class LlamaCppLaunch(LaunchSpec, frozen=True, kw_only=True):
+class LlamaCppLaunch(child.LaunchSpec, frozen=True, kw_only=True):
     program: ClassVar[str] = "antiphon.engines.llamacpp.child"
     connections: int
     gpu_layers: int | None = None
@@ -31,8 +24,8 @@ class LlamaCppLaunch(LaunchSpec, frozen=True, kw_only=True):
 
 
 def main() -> None:
-    launch = read_launch(LlamaCppLaunch)
-    output = take_stdout()
+    launch = child.read_launch(LlamaCppLaunch)
+    output = child.take_stdout()
     os.umask(0o177)
     os.putenv("LLAMA_MEDIA_MARKER", launch.image_marker)  # otherwise random
     os.putenv("PATH", os.devnull)  # llama.cpp would decode what is no image with ffmpeg
@@ -42,11 +35,11 @@ def main() -> None:
 
         server = xllamacpp.Server(_build_params(xllamacpp, launch))
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        write_report(output, _explain(error))
+        child.write_report(output, _explain(error))
         sys.exit(1)
-    set_signals()  # llama.cpp's own handler of SIGTERM would only end its loop
-    write_report(output, "")
-    wait_for_end()
+    child.set_signals()  # llama.cpp's own handler of SIGTERM would only end its loop
+    child.write_report(output, "")
+    child.wait_for_end()
     del server
     os._exit(0)
 

@@ -8,16 +8,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
+from antiphon.protocol.types import response
 from antiphon.protocol.types.items import InputItem
 from antiphon.protocol.types.parts import Int64
-from antiphon.protocol.types.response import (
-    Compactor,
-    ConversationRef,
-    PromptRef,
-    ReasoningConfig,
-    ServiceTier,
-    TextConfig,
-)
 from antiphon.protocol.types.tool_choice import ToolChoice
 from antiphon.protocol.types.tools import Json, Tool
 
@@ -67,7 +60,7 @@ class SharedFields(Struct, kw_only=True):
     stop: str | list[str] | None = None
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
     user: str | None = None
-    service_tier: ServiceTier | None = None
+    service_tier: response.ServiceTier | None = None
     prompt_cache_key: str | None = None
     n: Annotated[int, Meta(ge=1)] | None = None
 
@@ -92,16 +85,16 @@ class CreateResponse(SharedFields, kw_only=True):
     input: list[InputItem] = field(default_factory=list)
     instructions: str | None = None
     previous_response_id: str | None = None
-    conversation: ConversationRef | None = None
-    prompt: PromptRef | None = None
+    conversation: response.ConversationRef | None = None
+    prompt: response.PromptRef | None = None
 
     tools: list[Tool] = field(default_factory=list)
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
     max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
 
-    text: TextConfig = field(default_factory=TextConfig)
-    reasoning: ReasoningConfig = field(default_factory=ReasoningConfig)
+    text: response.TextConfig = field(default_factory=response.TextConfig)
+    reasoning: response.ReasoningConfig = field(default_factory=response.ReasoningConfig)
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     truncation: Literal["auto", "disabled"] = "disabled"
@@ -115,7 +108,7 @@ class CreateResponse(SharedFields, kw_only=True):
     safety_identifier: str | None = None
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     prompt_cache_options: Json | None = None
-    context_management: list[Compactor] | None = None
+    context_management: list[response.Compactor] | None = None
     moderation: ModerationConfig | None = None
     image: Json | None = None
     access_programs: Json | None = None

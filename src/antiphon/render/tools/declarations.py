@@ -24,17 +24,7 @@ from antiphon.protocol.types import items as it
 from antiphon.protocol.types import tools as wire
 from antiphon.protocol.types.request import CreateResponse
 from antiphon.protocol.types.shared_list import derive
-from antiphon.render.tools.client_tools import (
-    CLIENT_KINDS,
-    CONTAINER_EXEC,
-    HOSTED_SHELL,
-    LOCAL_SHELL,
-    SHELL,
-    TOOL_SEARCH,
-    ClientTool,
-    render_searchable,
-    to_function_tool,
-)
+from antiphon.render.tools import client_tools
 from antiphon.render.tools.offered_tools import (
     HostedToolLookup,
     OfferedTool,
@@ -183,13 +173,13 @@ class _ToolCollector:
             case _:
                 yield from self._flatten_hosted_tool(tool)
 
-    def _flatten_client_tool(self, tool: ClientTool) -> Iterator[_ToolDeclaration]:
-        kind, function = str(tool.__struct_config__.tag), to_function_tool(tool)
+    def _flatten_client_tool(self, tool: client_tools.ClientTool) -> Iterator[_ToolDeclaration]:
+        kind, function = str(tool.__struct_config__.tag), client_tools.to_function_tool(tool)
         if function is None:
             self._ignored[kind] = None
             self._setup_hints[kind] = ""
             return
-        recipient = CONTAINER_EXEC if kind in (SHELL, LOCAL_SHELL) else ""
+        recipient = client_tools.CONTAINER_EXEC if kind in (client_tools.SHELL, client_tools.LOCAL_SHELL) else ""
         yield _ToolDeclaration(tool=function, kind=kind, recipient=recipient, hosted=True)
 
     def _flatten_hosted_tool(self, tool: wire.Tool) -> Iterator[_ToolDeclaration]:
@@ -200,7 +190,11 @@ class _ToolCollector:
             return
         self._ignored |= dict.fromkeys(hosted.ignored)
         for function in hosted.functions:
-            recipient = CONTAINER_EXEC if hosted.kind == HOSTED_SHELL else hosted.recipients.get(function.name, "")
+            recipient = (
+                client_tools.CONTAINER_EXEC
+                if hosted.kind == client_tools.HOSTED_SHELL
+                else hosted.recipients.get(function.name, "")
+            )
             yield _ToolDeclaration(
                 tool=function, kind=hosted.kind, recipient=recipient, approval=hosted.approval, hosted=True
             )
@@ -224,7 +218,7 @@ class _ToolCollector:
             offered.schemas[name] = _chat_schema(
                 name,
                 declaration,
-                render_searchable(self._list_searchable(hidden)) if _is_tool_search(declaration) else "",
+                client_tools.render_searchable(self._list_searchable(hidden)) if _is_tool_search(declaration) else "",
             )
         return offered
 
@@ -265,17 +259,17 @@ def _object_schema(schema: object) -> Json:
 
 
 def _is_tool_search(declaration: _ToolDeclaration) -> bool:
-    return declaration.kind == TOOL_SEARCH
+    return declaration.kind == client_tools.TOOL_SEARCH
 
 
 def _to_offered_tool(offered_as: str, declaration: _ToolDeclaration) -> OfferedTool:
     tool = declaration.tool
     grammar = tool.format if isinstance(tool, wire.CustomTool) and isinstance(tool.format, wire.GrammarInput) else None
     # client tools and shells have no name of their own in the API
-    is_client_tool = declaration.kind in CLIENT_KINDS
+    is_client_tool = declaration.kind in client_tools.CLIENT_KINDS
     return OfferedTool(
         declaration.kind,
-        offered_as if is_client_tool or declaration.kind == HOSTED_SHELL else tool.name,
+        offered_as if is_client_tool or declaration.kind == client_tools.HOSTED_SHELL else tool.name,
         declaration.namespace,
         grammar,
         declaration.approval,

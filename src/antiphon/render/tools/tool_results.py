@@ -16,13 +16,7 @@ from msgspec import UNSET
 from antiphon.core.code_approvals import list_run_requests
 from antiphon.core.deltas import ToolOutputContent
 from antiphon.core.image_generation import describe_image, get_generated_image, measure_image, take_latest
-from antiphon.protocol.types.items import (
-    ImageGenerationCall,
-    InputItem,
-    McpApprovalRequest,
-    McpApprovalResponse,
-    McpCall,
-)
+from antiphon.protocol.types import items as it
 from antiphon.protocol.types.parts import InputImage, InputText, MessagePart
 
 _MIN_DATA_LENGTH: Final = 256  # characters; shorter data is left in place
@@ -48,9 +42,9 @@ class VisibleImages:
         return InputText(text=f"[A picture, which {reason}.]")
 
 
-def show_generated_images(items: Sequence[InputItem]) -> dict[int, list[MessagePart]]:
+def show_generated_images(items: Sequence[it.InputItem]) -> dict[int, list[MessagePart]]:
     """Return what a model that sees is shown of the images that were made: the latest ones, by identity of the item."""
-    calls = (item for item in reversed(items) if isinstance(item, ImageGenerationCall))
+    calls = (item for item in reversed(items) if isinstance(item, it.ImageGenerationCall))
     made = ((item, image) for item in calls if (image := get_generated_image(item)) is not None)
     latest = take_latest(made, lambda pair: measure_image(pair[1]))
     return {id(item): [InputText(text=describe_image(item)), image] for item, image in latest}
@@ -92,16 +86,16 @@ APPROVAL_GRANTED: Final = "[The user has allowed this call. What came of it is n
 class ApprovalHistory:
     """Approval requests of a history and what became of them."""
 
-    def __init__(self, items: Sequence[InputItem]) -> None:
-        self._responses: dict[str, McpApprovalResponse] = {}
+    def __init__(self, items: Sequence[it.InputItem]) -> None:
+        self._responses: dict[str, it.McpApprovalResponse] = {}
         self._executed = list_run_requests(items)
         for item in items:
-            if type(item) is McpApprovalResponse:
+            if type(item) is it.McpApprovalResponse:
                 self._responses[item.approval_request_id] = item
-            elif type(item) is McpCall and item.approval_request_id:
+            elif type(item) is it.McpCall and item.approval_request_id:
                 self._executed.add(item.approval_request_id)
 
-    def describe_outcome(self, request: McpApprovalRequest) -> str | None:
+    def describe_outcome(self, request: it.McpApprovalRequest) -> str | None:
         """Return the outcome as text for the model; None if the call was run and is rendered as its own item."""
         request_id = "" if request.id is UNSET else request.id
         if request_id in self._executed:

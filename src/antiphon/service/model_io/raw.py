@@ -14,15 +14,7 @@ from antiphon.protocol.types.request import CreateResponse
 from antiphon.render.control_token_escape import escape_control_tokens, escape_reasoning_markers
 from antiphon.render.template.template import build_effort_variables, find_effort_variables, render_text, supports_tools
 from antiphon.render.template.tool_prompt import CALL_FORMAT, render_tools_as_text
-from antiphon.service.model_io.adapter import (
-    Now,
-    OutputSpec,
-    find_constraint_kinds,
-    is_large,
-    is_reasoning_disabled,
-    make_constraint,
-    name_tools,
-)
+from antiphon.service.model_io import adapter
 from antiphon.service.model_io.constraints import OutputConstraints, describe_format
 
 
@@ -50,12 +42,12 @@ class RawModelAdapter:
             if self._knows_tools or output_format.calls is None
             else replace(output_format, calls=CALL_FORMAT)
         )
-        self._constraints = OutputConstraints(request, self._output_format, find_constraint_kinds(capabilities))
+        self._constraints = OutputConstraints(request, self._output_format, adapter.find_constraint_kinds(capabilities))
 
     def is_slow(self, chat: ChatPrompt) -> bool:
-        return is_large(chat)
+        return adapter.is_large(chat)
 
-    def render(self, chat: ChatPrompt, now: Now) -> Prompt:
+    def render(self, chat: ChatPrompt, now: adapter.Now) -> Prompt:
         """Render the prompt.
 
         Tools are described in the text for a template without tool support. Control tokens in user texts are escaped
@@ -78,10 +70,10 @@ class RawModelAdapter:
         self._changed = self._changed or bool(prompt.images)  # the engine escapes the text beside images
         return prompt
 
-    def make_output_spec(self, chat: ChatPrompt, prompt: Prompt) -> OutputSpec:
+    def make_output_spec(self, chat: ChatPrompt, prompt: Prompt) -> adapter.OutputSpec:
         parser = UnescapingRawParser if self._changed else RawParser
         if self._request.skip_special_tokens is False:  # the client gets the raw text
-            return OutputSpec(parser=parser, constraint=make_constraint(self._request))
+            return adapter.OutputSpec(parser=parser, constraint=adapter.make_constraint(self._request))
         spec = self._constraints.build(chat, self._make_parser_options(chat), self._opens_reasoning)
         return replace(spec, parser=parser, visible_tokens=_list_visible_tokens(spec.parser_options))
 
@@ -99,12 +91,12 @@ class RawModelAdapter:
         return replace(chat, template_kwargs={**variables, **chat.template_kwargs}) if variables else chat
 
     def _make_parser_options(self, chat: ChatPrompt) -> ParserOptions:
-        tools = name_tools(chat.tools)
+        tools = adapter.name_tools(chat.tools)
         return ParserOptions(
             reasoning=self._output_format.reasoning,
             calls=self._output_format.calls if tools else None,
             tools=tools,
-            prompt_hidden=self._template is None and not is_reasoning_disabled(self._request, chat),
+            prompt_hidden=self._template is None and not adapter.is_reasoning_disabled(self._request, chat),
         )
 
 

@@ -16,15 +16,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from mcp import ClientSession, MCPError
-from mcp.types import (
-    PARSE_ERROR,
-    CallToolRequest,
-    CallToolRequestParams,
-    Implementation,
-    PaginatedRequestParams,
-    ToolListChangedNotification,
-)
+from mcp import ClientSession, MCPError, types
 from pydantic import BaseModel
 
 from antiphon.egress import EgressClient
@@ -121,7 +113,7 @@ class Session:
         size = 0
         for _ in range(_MAX_PAGES):
             client = self._require_client()
-            params = PaginatedRequestParams(cursor=cursor) if cursor is not None else None
+            params = types.PaginatedRequestParams(cursor=cursor) if cursor is not None else None
             notes = WireNotes(self._settings.list_bytes - size, _MAX_PIECES)
             page = await self._request(partial(client.list_tools, params=params), notes, lambda: until)
             size += notes.meter.received
@@ -148,10 +140,10 @@ class Session:
 
         client = self._require_client()
         # MCP carries the trace context in `_meta`, on every transport.
-        params = CallToolRequestParams(name=name, arguments=arguments)
+        params = types.CallToolRequestParams(name=name, arguments=arguments)
         if trace_headers := make_trace_headers():
-            params = CallToolRequestParams.model_validate({**params.model_dump(), "_meta": dict(trace_headers)})
-        request = CallToolRequest(params=params)
+            params = types.CallToolRequestParams.model_validate({**params.model_dump(), "_meta": dict(trace_headers)})
+        request = types.CallToolRequest(params=params)
         notes = WireNotes(self._settings.answer_bytes, _MAX_PIECES)
         # Not client.call_tool: it validates the result with the server's schema, which may contain arbitrary patterns.
         answer = await self._request(
@@ -307,7 +299,7 @@ class Session:
         return None
 
     async def _on_message(self, message: object) -> None:
-        if isinstance(message, ToolListChangedNotification):
+        if isinstance(message, types.ToolListChangedNotification):
             self.list_changes += 1
 
     def _on_stream_end(self, reason: str) -> None:
@@ -324,9 +316,9 @@ class Session:
 
 
 def _describe_error(error: MCPError) -> str:
-    if error.code == PARSE_ERROR:  # pydantic's message is not informative
+    if error.code == types.PARSE_ERROR:  # pydantic's message is not informative
         return "sent something that is no message of the protocol"
     return "closed the connection" if error.message == _CLOSED_MESSAGE else f"returned an error: {error.message}"
 
 
-_CLIENT_INFO: Final = Implementation(name="antiphon", version=VERSION)
+_CLIENT_INFO: Final = types.Implementation(name="antiphon", version=VERSION)

@@ -15,16 +15,8 @@ from antiphon.errors import AntiphonError, UrlRefused
 from antiphon.protocol.types import items as it
 from antiphon.tools.base import DeltaSink, ModelToolCall, ResponseTool, Rewriter, ToolResult
 from antiphon.tools.untrusted_text import escape_markers
+from antiphon.tools.web_search import functions
 from antiphon.tools.web_search.citations import CitationRewriter
-from antiphon.tools.web_search.functions import (
-    FIND,
-    OPEN,
-    FindArguments,
-    OpenArguments,
-    SearchArguments,
-    SearchOptions,
-    parse_arguments,
-)
 from antiphon.tools.web_search.page_fetch import PageReader
 from antiphon.tools.web_search.page_view import (
     PagePosition,
@@ -79,19 +71,19 @@ class BrowserTool(ResponseTool):
     def _build_action(self, call: ModelToolCall) -> Action:
         """Build the action from the call and the pages that were shown, as far as possible."""
         try:
-            arguments = parse_arguments(call.name, call.arguments)
+            arguments = functions.parse_arguments(call.name, call.arguments)
         except AntiphonError:
             return _make_empty_action(call.name)
         match arguments:
-            case SearchArguments(query=query):
+            case functions.SearchArguments(query=query):
                 return it.SearchAction(query=escape_markers(query), queries=[escape_markers(query)])
-            case OpenArguments():
+            case functions.OpenArguments():
                 return self._build_open_action(arguments)
-            case FindArguments(pattern=pattern, cursor=cursor):
+            case functions.FindArguments(pattern=pattern, cursor=cursor):
                 return it.FindAction(url=self._get_page_url(cursor), pattern=pattern)
 
     @abstractmethod
-    def _build_open_action(self, arguments: OpenArguments) -> it.OpenPageAction: ...
+    def _build_open_action(self, arguments: functions.OpenArguments) -> it.OpenPageAction: ...
 
     @abstractmethod
     def _get_page_url(self, cursor: int | None) -> str:
@@ -103,27 +95,27 @@ class Browser(BrowserTool):
 
     max_seconds = 0.0  # from the settings
 
-    def __init__(self, services: BrowserServices, options: SearchOptions, include: frozenset[str]) -> None:
+    def __init__(self, services: BrowserServices, options: functions.SearchOptions, include: frozenset[str]) -> None:
         super().__init__(ResponsePages(services.max_pages, MAX_TOTAL_CHARACTERS), include)
         self._services = services
         self._options = options
         self.max_seconds = services.max_seconds
 
     async def run(self, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
-        arguments = parse_arguments(call.name, call.arguments)
+        arguments = functions.parse_arguments(call.name, call.arguments)
         match arguments:
-            case SearchArguments():
+            case functions.SearchArguments():
                 return await self._search(arguments, call, emit)
-            case OpenArguments():
+            case functions.OpenArguments():
                 return await self._open(arguments, call, emit)
-            case FindArguments():
+            case functions.FindArguments():
                 return await self._find(arguments, call, emit)
 
     def restore_output(self, output: ToolOutputContent) -> None:
         if isinstance(output, str):
             self._pages.restore(output)
 
-    async def _search(self, arguments: SearchArguments, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+    async def _search(self, arguments: functions.SearchArguments, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         cursor = self._pages.reserve()
         await emit(Progress(call.key, "searching"))
         size = self._options.context_size
@@ -156,7 +148,7 @@ class Browser(BrowserTool):
             if len(seen) == count:
                 return
 
-    async def _open(self, arguments: OpenArguments, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+    async def _open(self, arguments: functions.OpenArguments, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         item = it.WebSearchCall(status="completed", action=self._build_open_action(arguments))
         if (url := self._resolve_link(arguments)) is None:
             cursor, page = self._pages.require(arguments.cursor)
@@ -184,7 +176,7 @@ class Browser(BrowserTool):
             self._pages.add(cursor, page, url, final_url)
         return self._pages.require(cursor)
 
-    async def _find(self, arguments: FindArguments, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
+    async def _find(self, arguments: functions.FindArguments, call: ModelToolCall, emit: DeltaSink) -> ToolResult:
         cursor, page = self._pages.require(arguments.cursor)
         await emit(Progress(call.key, "searching"))
         self._pages.select(cursor)
@@ -196,7 +188,7 @@ class Browser(BrowserTool):
             ),
         )
 
-    def _resolve_link(self, arguments: OpenArguments) -> str | None:
+    def _resolve_link(self, arguments: functions.OpenArguments) -> str | None:
         link = arguments.link
         if isinstance(link, int):
             return self._pages.get_link(arguments.cursor, link)
@@ -217,7 +209,7 @@ class Browser(BrowserTool):
             results=results if INCLUDE_RESULTS in self._include else UNSET,
         )
 
-    def _build_open_action(self, arguments: OpenArguments) -> it.OpenPageAction:
+    def _build_open_action(self, arguments: functions.OpenArguments) -> it.OpenPageAction:
         url = ""
         with suppress(AntiphonError):
             url = self._resolve_link(arguments) or self._get_page_url(arguments.cursor)
@@ -231,9 +223,9 @@ class Browser(BrowserTool):
 
 def _make_empty_action(name: str) -> Action:
     """Return the action of a call whose arguments do not fit."""
-    if name == OPEN:
+    if name == functions.OPEN:
         return it.OpenPageAction()
-    return it.FindAction(url="") if name == FIND else it.SearchAction(query="", queries=[])
+    return it.FindAction(url="") if name == functions.FIND else it.SearchAction(query="", queries=[])
 
 
 def _build_result_page(query: str, results: list[it.WebSearchResult]) -> WebPage:
