@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from antiphon.agent.engine_stream import EngineStream, ModelCall
-from antiphon.agent.model_call_run import ModelCallRun, Sink
+from antiphon.agent.model_call_run import ModelCallRun, Sink, emit_all
 from antiphon.agent.output_gate import RetryOutcome
 from antiphon.agent.output_rules import Reason
 from antiphon.agent.run_tracer import RunTracer
@@ -92,9 +92,8 @@ class ChoiceGroup(Generic[E]):
         if len(self.choices) == 1:
             await self._run_choice(0, emit)
             return
-        self._emit, held = emit, self._held
-        if held and (pending := emit(held)) is not None:
-            await pending
+        self._emit = emit
+        await emit_all(emit, self._held)
         self._sink_ready.set()
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
         await self._raise_failure()
@@ -108,10 +107,8 @@ class ChoiceGroup(Generic[E]):
             await choice.close()
 
     async def _run_choice(self, number: int, emit: Sink[E]) -> None:
-        choice = self.choices[number]
         await self._drive_choice(number, emit)
-        if (ending := self._render_end(choice, number)) and (pending := emit(ending)) is not None:
-            await pending
+        await emit_all(emit, self._render_end(self.choices[number], number))
 
     async def _drive_choice(self, number: int, emit: Sink[E]) -> None:
         """Run one choice to its end; subclasses may add output to it."""

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from antiphon.agent.choices import ChoiceGroup
 from antiphon.agent.engine_stream import EngineStream, ModelCall, catch_errors
-from antiphon.agent.model_call_run import ModelCallRun, Sink
+from antiphon.agent.model_call_run import ModelCallRun, Sink, emit_all
 from antiphon.agent.moderation import ContentBlocked, ModeratedOutput, RunModeration
 from antiphon.core.deltas import Delta
 from antiphon.core.dialects.dialect import Dialect, PlainTextResult, WireEvents
@@ -75,8 +75,7 @@ class CompletionRun(ChoiceGroup[Struct]):
             self._dialect.moderation = self._moderation.to_chat()
         output = self._dialect.close(self.counts) if self.error is None else self._dialect.fail(self.error)
         self._finish("failed" if self.error is not None else "incomplete" if self.is_cut else "completed")
-        if output and (pending := emit(output)) is not None:
-            await pending
+        await emit_all(emit, output)
 
     async def result(self) -> bytes:
         """Return the JSON body. Raises the error if the run fails."""
@@ -123,15 +122,13 @@ class CompletionRun(ChoiceGroup[Struct]):
     async def _drive(self, emit: Sink[Struct]) -> None:
         if self._first_output is None:
             await self._begin()
-        if self._first_output and (pending := emit(self._first_output)) is not None:
-            await pending
+        await emit_all(emit, self._first_output or [])
         if not self._is_blocked:
             await self.run_all(emit)
             return
         for number, choice in enumerate(self.choices):
             choice.finish = "content_filter"
-            if (pending := emit(_render_end(self._dialect, choice, number))) is not None:
-                await pending
+            await emit_all(emit, _render_end(self._dialect, choice, number))
 
     async def _drive_choice(self, number: int, emit: Sink[Struct]) -> None:
         await super()._drive_choice(number, emit)
@@ -141,9 +138,8 @@ class CompletionRun(ChoiceGroup[Struct]):
             output = await moderated.finish()
         except ContentBlocked:
             self.choices[number].finish = "content_filter"
-            return
-        if output and (pending := emit(output)) is not None:
-            await pending
+        else:
+            await emit_all(emit, output)
 
     def _make_choice(self, call: ModelCall, number: int) -> ModelCallRun[Struct]:
         dialect = self._dialect

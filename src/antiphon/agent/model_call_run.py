@@ -30,6 +30,13 @@ from antiphon.parsers.base import AnswerEnded
 E = TypeVar("E")
 Sink = Callable[[list[E]], Awaitable[None] | None]  # returns an awaitable if the write has to be awaited
 
+
+async def emit_all(emit: Sink[E], output: list[E]) -> None:
+    """Emit the output, if there is any, and wait for the write if necessary."""
+    if output and (pending := emit(output)) is not None:
+        await pending
+
+
 CUT_FINISHES: frozenset[FinishKind | None] = frozenset({"length", "content_filter"})
 _FINISH_KINDS: frozenset[FinishKind | None] = frozenset(get_args(FinishKind))
 _NO_COUNTS = TokenCounts()
@@ -117,14 +124,13 @@ class ModelCallRun(Generic[E]):
             try:
                 with self.stream:
                     feed = await self._enter_slot()
-                    if opening is not None and (events := opening()) and (pending := emit(events)) is not None:
-                        await pending
+                    if opening is not None:
+                        await emit_all(emit, opening())
                     await self.stream.read_all(feed, emit)
                 remaining = self.end_output()
                 if (retry := self._find_retry()) is None:
                     self.stream.release_slot()
-                if remaining and (pending := emit(remaining)) is not None:
-                    await pending
+                await emit_all(emit, remaining)
             finally:
                 self._end_trace(exception())
             if self.finish not in _FINISH_KINDS:  # no finish reason, or an unknown one
@@ -217,8 +223,8 @@ class ModelCallRun(Generic[E]):
         remaining = self._release()
         if retry.violation is not None and retry.violation.reason == "no_answer":
             remaining.append(Break())  # the next attempt continues the response with items of its own
-        if remaining and (events := self._render(remaining)) and (pending := emit(events)) is not None:
-            await pending
+        if remaining:
+            await emit_all(emit, self._render(remaining))
         if (call := await retry.prepare_retry(self.call)) is None:
             self.stream.release_slot()
             return False

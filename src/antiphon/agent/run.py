@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from antiphon.agent.choices import ChoiceCollector, ExtraChoices
 from antiphon.agent.engine_stream import EngineStream, ModelCall, catch_errors
-from antiphon.agent.model_call_run import ModelCallRun, Sink
+from antiphon.agent.model_call_run import ModelCallRun, Sink, emit_all
 from antiphon.agent.moderation import ContentBlocked, ModeratedOutput, RunModeration
 from antiphon.agent.output_gate import RetryOutcome
 from antiphon.agent.output_rules import Reason
@@ -144,8 +144,7 @@ class Run:
                     events = self._emitter.replace_end(store_error, int(time()))
         finally:
             self._on_end(self)
-        if events and (pending := emit(events)) is not None:
-            await pending
+        await emit_all(emit, events)
 
     def cancel(self) -> list[Event]:
         """End a run whose driver was cancelled. Returns no events if it had already ended."""
@@ -188,9 +187,8 @@ class Run:
 
     async def _execute(self, emit: EventSink) -> None:
         strategy = self._strategy
-        is_resumed = isinstance(strategy, MultiTurn) and strategy.checkpoint is not None
-        if not is_resumed and (created := self._emitter.emit_created()) and (pending := emit(created)) is not None:
-            await pending
+        if not isinstance(strategy, MultiTurn) or strategy.checkpoint is None:
+            await emit_all(emit, self._emitter.emit_created())
         if self._moderation is not None:
             await self._await_between_turns(self._moderation.check_input())
         if isinstance(strategy, MultiTurn):
@@ -236,7 +234,7 @@ class Run:
 
     async def _run_choices(self, extra: ExtraChoices, emit: EventSink) -> None:
         """Run all choices. One choice that was cut makes the response incomplete."""
-        await self._emit_in_progress(emit)
+        await emit_all(emit, self._emitter.emit_in_progress())
         collector = ChoiceCollector((self._call, *extra.others), self._tracer)
         group = collector.group
         try:
@@ -249,8 +247,7 @@ class Run:
         deltas = collector.to_deltas(extra.hide_logprobs)
         output = None if self._moderation is None else ModeratedOutput(self._moderation, self._emitter.feed)
         events = self._emitter.feed(deltas) if output is None else output.feed(deltas)
-        if events and (pending := emit(events)) is not None:
-            await pending
+        await emit_all(emit, events)
         if output is not None:
             await self._emit_judged(output, emit)
         endings = [_ENDINGS[choice.finish] for choice in group.choices]
@@ -278,20 +275,14 @@ class Run:
     async def _begin_turns(self, loop: ToolLoop, checkpoint: Checkpoint | None, emit: EventSink) -> ModelCall | None:
         if checkpoint is not None:
             return await self._await_between_turns(loop.resume(checkpoint))
-        await self._emit_in_progress(emit)
+        await emit_all(emit, self._emitter.emit_in_progress())
         if loop.has_prelude:
             self.stream.release_slot()  # other requests may use the slot meanwhile
         return await self._await_between_turns(loop.begin(self._call))
 
-    async def _emit_in_progress(self, emit: EventSink) -> None:
-        if (pending := emit(self._emitter.emit_in_progress())) is not None:
-            await pending
-
     async def _emit_judged(self, output: ModeratedOutput[Event], emit: EventSink) -> None:
         """Judge the output of a model call and emit what was held back. Raises ContentBlocked."""
-        events = await self._await_between_turns(output.finish())
-        if events and (pending := emit(events)) is not None:
-            await pending
+        await emit_all(emit, await self._await_between_turns(output.finish()))
 
     async def _await_between_turns(self, work: Awaitable[T]) -> T:
         """Await work between two turns; it counts towards the total timeout of the run."""

@@ -105,11 +105,8 @@ class Keyring:
 
     async def encrypt_memory(self, tenant: str, memory: CompactionMemory) -> Compaction:
         """Encrypt in a thread: the memory may contain images."""
-
-        def encrypt() -> Compaction:
-            return Compaction(encrypted_content=self.encrypt_bytes(tenant, pack(memory), COMPACTION))
-
-        return await asyncio.to_thread(encrypt)
+        content = await asyncio.to_thread(lambda: self.encrypt_bytes(tenant, pack(memory), COMPACTION))
+        return Compaction(encrypted_content=content)
 
     async def verify_compactions(self, tenant: str, items: Sequence[InputItem], field: str = "input") -> None:
         """Raise InvalidEncryptedContent, with the item as `param`, for a compaction of another server or tenant."""
@@ -139,11 +136,9 @@ class Keyring:
         return [*items[:at], open_item, *items[at + 1 :]]
 
     async def _decrypt_memory(self, tenant: str, item: Compaction, param: str) -> CompactionMemory:
-        def decrypt() -> CompactionMemory:
-            return unpack(self.decrypt_bytes(tenant, item.encrypted_content, COMPACTION))
-
+        encrypted = item.encrypted_content
         try:
-            return await run_sized(len(item.encrypted_content), decrypt)
+            return await run_sized(len(encrypted), lambda: unpack(self.decrypt_bytes(tenant, encrypted, COMPACTION)))
         except DecryptionError as error:
             raise _unverified_error(error, param) from None
 

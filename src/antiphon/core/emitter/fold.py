@@ -53,7 +53,7 @@ def terminal_events(response: Response, ended: RunEnded) -> list[ev.Event]:
     if ended.status == "completed":
         return [ev.Completed(response=response)]
     if ended.fault is not None:
-        return [_error_event(ended.fault), ev.Failed(response=response)]
+        return [error_event(ended.fault), ev.Failed(response=response)]
     # The OpenAI SDKs have no `response.cancelled` event, and Codex retries a failed response.
     return [ev.Incomplete(response=response)]
 
@@ -64,7 +64,7 @@ def to_logged_error(error: AntiphonError) -> LoggedError:
     )
 
 
-def _error_event(fault: LoggedError) -> ev.Error:
+def error_event(fault: LoggedError) -> ev.Error:
     body = ev.ErrorBody(type=fault.type, code=fault.code, message=fault.message, param=fault.param)
     return ev.Error(
         code=fault.code,

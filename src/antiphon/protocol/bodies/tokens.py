@@ -50,7 +50,7 @@ class DecodedTokenize(Struct, frozen=True, kw_only=True):
 
 
 _tokenize_decoder = RequestDecoder(Tokenize)
-_detokenize_decoder = RequestDecoder(Detokenize, counts={"tokens": "parts"})
+decode_detokenize = RequestDecoder(Detokenize, counts={"tokens": "parts"}).decode_body
 
 
 def decode_tokenize(body: bytes, limits: Limits) -> DecodedTokenize:
@@ -67,10 +67,6 @@ def decode_tokenize(body: bytes, limits: Limits) -> DecodedTokenize:
             param="prompt",
         )
     return DecodedTokenize(request=request, ignored=ignored)
-
-
-def decode_detokenize(body: bytes, limits: Limits) -> tuple[Detokenize, list[str]]:
-    return _detokenize_decoder.decode_body(body, limits)
 
 
 def _decode_chat(raw: Json) -> DecodedTokenize:

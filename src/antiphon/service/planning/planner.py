@@ -67,8 +67,6 @@ log = logging.getLogger(__name__)
 
 TracerFactory = Callable[[str, str], RunTracer]
 
-_run_in_thread = asyncio.to_thread
-
 
 class PlannerSettings(Struct, frozen=True, kw_only=True):
     output_limits: OutputTokenLimits = OutputTokenLimits()
@@ -428,7 +426,7 @@ async def _assign_input_ids(request: CreateResponse, response_id: str) -> None:
     if len(items) <= MAX_INLINE_ITEMS:
         request.input = assign_ids(items, ids)
     else:
-        request.input = await _run_in_thread(assign_ids, items, ids)
+        request.input = await asyncio.to_thread(assign_ids, items, ids)
 
 
 def _log_ignored(ignored: Sequence[str], unknown: Sequence[str]) -> None:

@@ -13,15 +13,13 @@ from itertools import groupby, islice
 from time import time
 from typing import TypeVar
 
-from msgspec import UNSET
-
 from antiphon.agent.run import EventSink
 from antiphon.core.emitter.event_log import LogEntry, LoggedError, RunEnded
-from antiphon.core.emitter.fold import ResponseEnding
+from antiphon.core.emitter.fold import ResponseEnding, error_event, to_logged_error
 from antiphon.core.replay import Replay, UnreadableLog, decode_entries, reset_response, unpack
 from antiphon.errors import AntiphonError, EngineFailed, Internal, NotFound, Unavailable
 from antiphon.offload import TimedEvent, run_sized
-from antiphon.protocol.types.events import Error, ErrorBody, Event
+from antiphon.protocol.types.events import Event
 from antiphon.protocol.types.response import Response
 from antiphon.service.persistence.rows import decode_response, load_row, restore_request
 from antiphon.service.persistence.stored_images import IMAGE_ENTRIES, join_images
@@ -76,9 +74,7 @@ class EventFeed:
 
         The error is not part of the log, so it has no sequence number of its own.
         """
-        body = ErrorBody(type=error.type, code=error.code, message=error.message, param=error.param)
-        retry_after = UNSET if error.retry_after is None else error.retry_after
-        event = Error(code=error.code, message=error.message, error=body, retry_after=retry_after)
+        event = error_event(to_logged_error(error))
         event.sequence_number = max(self._last_number, 0)
         if (pending := self._emit([event])) is not None:
             await pending

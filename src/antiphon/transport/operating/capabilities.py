@@ -18,7 +18,6 @@ from antiphon.tools.tool_server.server import ServedTool
 from antiphon.transport.http.request import Request
 from antiphon.transport.middleware.routing import Route
 
-_encode = msgspec.json.Encoder().encode
 _SERVER_FIELDS = frozenset({"input_file"})  # implemented for every engine: a file becomes text
 _COMPAT_REASON = "It is accepted with --compat off."
 
@@ -96,8 +95,8 @@ class CapabilitiesEndpoint:
         self._toolkit = toolkit
         self._refused = dict.fromkeys(ENGINE_ONLY, _COMPAT_REASON) if compat else {}
 
-    @Route("GET", "/v1/capabilities", gives=Abilities, errors=(503,))
-    async def capabilities(self, request: Request) -> None:
+    @Route("GET", "/v1/capabilities", errors=(503,))
+    async def capabilities(self, request: Request) -> Abilities:
         """List the capabilities of the models. Request fields that are honoured and those that are rejected, for each
         model on its engine.
         """
@@ -107,8 +106,7 @@ class CapabilitiesEndpoint:
                 data.append(_describe_model(served, result, self._refused))
             else:
                 failing.append(Failing(model=served.name, engine=served.engine.name, error=result.message))
-        abilities = Abilities(object="list", data=data, tools=_list_hosted_tools(self._toolkit), failing=failing)
-        await request.reply(200, _encode(abilities))
+        return Abilities(object="list", data=data, tools=_list_hosted_tools(self._toolkit), failing=failing)
 
 
 def _list_hosted_tools(toolkit: Toolkit) -> list[Hosted]:

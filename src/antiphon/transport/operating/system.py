@@ -5,7 +5,6 @@
 
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from antiphon.errors import Unavailable
@@ -20,8 +19,6 @@ from antiphon.service.persistence.store_maintenance import StoreProbe
 from antiphon.transport.http.request import Request
 from antiphon.transport.middleware.auth import Authenticator
 from antiphon.transport.middleware.routing import Route
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Health(Struct, frozen=True):
@@ -44,10 +41,6 @@ class Version(Struct, frozen=True):
     version: str
 
 
-HEALTHY = _encode(Health())
-READY = _encode(Ready("ready"))
-
-
 class SystemEndpoints(Struct, frozen=True, eq=False):
     """Serves the endpoints about the server itself."""
 
@@ -58,28 +51,23 @@ class SystemEndpoints(Struct, frozen=True, eq=False):
     _store: StoreProbe | None = None
     _images: Images | None = None
 
-    @Route("GET", "/health", gives=Health, needs=None)
-    async def health(self, request: Request) -> None:
+    @Route("GET", "/health", needs=None)
+    async def health(self, request: Request) -> Health:
         """Check that the server is alive."""
-        await request.reply(200, HEALTHY)
+        return Health()
 
-    @Route("GET", "/ready", gives=Ready, errors=(503,), needs=None)
-    async def ready(self, request: Request) -> None:
+    @Route("GET", "/ready", errors=(503,), needs=None)
+    async def ready(self, request: Request) -> Ready:
         """Check that the server accepts work. 503 with the reasons while an engine or the store is not healthy, while
         no new work is accepted, and during shutdown.
         """
         if reasons := ["The server is shutting down."] if self._authenticator.closed else self._list_reasons():
             raise Unavailable(" ".join(reasons), retry_after=1.0)
-        await request.reply(200, self._render_ready())
-
-    def _render_ready(self) -> bytes:
         states, load_monitor = self._models.states(), self._authenticator.load_monitor
         up = sum(state.healthy and not state.draining for state in states)
         sheds = None if load_monitor is None else load_monitor.reason or None
         services = Share(*self._images.count_healthy()) if self._images else None
-        if len(states) <= 1 and sheds is None and services is None:
-            return READY
-        return _encode(Ready("ready", None if len(states) <= 1 else Share(up, len(states)), services, sheds))
+        return Ready("ready", None if len(states) <= 1 else Share(up, len(states)), services, sheds)
 
     def _list_reasons(self) -> list[str]:
         reasons = self._models.ready()
@@ -89,27 +77,27 @@ class SystemEndpoints(Struct, frozen=True, eq=False):
             reasons = [*reasons, self._authenticator.load_monitor.reason]
         return reasons
 
-    @Route("GET", "/version", gives=Version, needs=None)
-    async def version(self, request: Request) -> None:
+    @Route("GET", "/version", needs=None)
+    async def version(self, request: Request) -> Version:
         """Get the version of the server."""
-        await request.reply(200, _encode(Version(self._version)))
+        return Version(self._version)
 
     @Route("GET", "/metrics", media_type="text/plain", gives=str, needs=ADMIN)
     async def metrics(self, request: Request) -> None:
         """Get metrics in the Prometheus format."""
         await request.reply(200, self._metrics.text(), [(b"content-type", CONTENT_TYPE)])
 
-    @Route("GET", "/v1/models", gives=ModelList)
-    async def models(self, request: Request) -> None:
+    @Route("GET", "/v1/models")
+    async def models(self, request: Request) -> ModelList:
         """List models. Those of image services come last. Fields after `owned_by` are extensions: limits, modalities,
         and whether a model calls tools and reasons.
         """
-        await request.reply(200, _encode(ModelList(data=await self._catalog().list_models())))
+        return ModelList(data=await self._catalog().list_models())
 
-    @Route("GET", "/v1/models/{model...}", gives=ModelObject, errors=(404,))
-    async def model(self, request: Request) -> None:
+    @Route("GET", "/v1/models/{model...}", errors=(404,))
+    async def model(self, request: Request) -> ModelObject:
         """Describe one model."""
-        await request.reply(200, _encode(await self._catalog().find(request.params["model"])))
+        return await self._catalog().find(request.params["model"])
 
     def _catalog(self) -> ModelCatalog:
         return ModelCatalog(self._models, self._images)
