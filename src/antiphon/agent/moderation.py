@@ -19,12 +19,7 @@ from antiphon.core.prompt import Chunk
 from antiphon.errors import AntiphonError
 from antiphon.protocol.bodies.moderations import merge_judgements
 from antiphon.protocol.types.chat.response import ChatModeration, ModerationResults
-from antiphon.protocol.types.response import (
-    ModerationFailure,
-    ModerationResult,
-    ModerationVerdict,
-    ResponseModeration,
-)
+from antiphon.protocol.types.response import ModerationFailure, ModerationResult, ModerationVerdict, ResponseModeration
 
 E = TypeVar("E")
 

@@ -31,13 +31,7 @@ from antiphon.engines.connection import EngineConnection, HttpRequest
 from antiphon.engines.http.engine_url import parse_engine_url
 from antiphon.engines.http.error_mapping import error_text, map_http_error, map_stream_error
 from antiphon.errors import AntiphonError, EngineFailed, FetchFailed, StartupError, UrlRefused
-from antiphon.image_services.base import (
-    MAX_RESULT_BYTES,
-    ModerationBlocked,
-    get_operation,
-    make_result,
-    read_options,
-)
+from antiphon.image_services.base import MAX_RESULT_BYTES, ModerationBlocked, get_operation, make_result, read_options
 from antiphon.image_services.service_kinds import KINDS, ServiceTable, clean_prompt
 from antiphon.offload import run_sized
 

@@ -169,8 +169,7 @@ class Files:
         selected = [parts[part_id] for part_id in part_ids]
         if (size := sum(size for size, _ in selected)) != upload.size:
             raise InvalidValue(
-                f"The parts have {size:,} bytes together; the upload was created for {upload.size:,}.",
-                param="part_ids",
+                f"The parts have {size:,} bytes together; the upload was created for {upload.size:,}.", param="part_ids"
             )
         return selected
 

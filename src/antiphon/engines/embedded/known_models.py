@@ -95,10 +95,7 @@ KNOWN_MODELS: dict[str, KnownModel | HubModel] = {
         purpose="calls tools, long contexts",
     ),
     "smolvlm-500m-instruct": HubModel(
-        repo="ggml-org/SmolVLM-500M-Instruct-GGUF",
-        variant="Q8_0",
-        bytes=545_590_272,
-        purpose="sees images; small",
+        repo="ggml-org/SmolVLM-500M-Instruct-GGUF", variant="Q8_0", bytes=545_590_272, purpose="sees images; small"
     ),
     "gpt-oss-20b": HubModel(
         repo="ggml-org/gpt-oss-20b-GGUF",

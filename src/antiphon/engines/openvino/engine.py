@@ -3,12 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from antiphon.engines.embedded.base import (
-    DEFAULT_CONTEXT,
-    DEFAULT_EMBEDDING_CONTEXT,
-    ChildEngine,
-    ChildEngineSettings,
-)
+from antiphon.engines.embedded.base import DEFAULT_CONTEXT, DEFAULT_EMBEDDING_CONTEXT, ChildEngine, ChildEngineSettings
 from antiphon.engines.embedded.embedding import EmbeddingModel, pooling_type
 from antiphon.engines.embedded.model import LocalModel
 from antiphon.engines.embedded.model_files import ModelSource

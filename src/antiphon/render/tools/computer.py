@@ -127,12 +127,7 @@ def _make_action(name: str, **fields: Json) -> Json:
 
 
 def _make_object(**properties: Json) -> Json:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
 def _number(minimum: int, maximum: int) -> Json:

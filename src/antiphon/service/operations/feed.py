@@ -19,13 +19,7 @@ from antiphon.agent.run import Run
 from antiphon.errors import AntiphonError, Busy, Unavailable
 from antiphon.observe.logs import LOG_CONTEXT
 from antiphon.offload import BackgroundTasks, TimedEvent
-from antiphon.protocol.types.operations.activity import (
-    AnyFeedEvent,
-    FeedClosed,
-    FeedGap,
-    ResponseBegun,
-    ResponseEnded,
-)
+from antiphon.protocol.types.operations.activity import AnyFeedEvent, FeedClosed, FeedGap, ResponseBegun, ResponseEnded
 from antiphon.service.persistence.response_summary import summarise_unstored, to_response_summary
 from antiphon.stores.base import SummaryFilter, SummaryRow
 from antiphon.stores.sql.store import Store

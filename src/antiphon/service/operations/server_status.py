@@ -9,13 +9,7 @@ from msgspec import Struct, convert, field
 
 from antiphon.observe import Metrics
 from antiphon.observe.metrics import read_resident_bytes
-from antiphon.protocol.types.operations.server import (
-    QueueState,
-    ServerSample,
-    ServerStatus,
-    SheddingState,
-    StoreState,
-)
+from antiphon.protocol.types.operations.server import QueueState, ServerSample, ServerStatus, SheddingState, StoreState
 from antiphon.service.access.load_monitor import LoadMonitor, SheddingStage
 from antiphon.service.model_io.models import Models
 from antiphon.service.persistence.store_maintenance import StoreProbe

@@ -234,10 +234,7 @@ async def test_vectors_are_loaded_from_a_version_on(store: Store, clock: Clock) 
     first = await index_texts(store, clock, name, ["one", "two"], vectors=[[b"aaaa", b"bbbb"], []])
     second = await index_texts(store, clock, name, ["three"])
     loaded = await load_all(store, name)
-    assert [(row.changed, row.file, row.vectors) for row in loaded] == [
-        (1, first, b"aaaabbbb"),
-        (2, second, b"thre"),
-    ]
+    assert [(row.changed, row.file, row.vectors) for row in loaded] == [(1, first, b"aaaabbbb"), (2, second, b"thre")]
     assert await load_all(store, name, after=1) == loaded[1:]
     assert await store.load_vectors("other", name, EMBEDDER, (0, 0), 10) == []
     chunks = [row.chunk for row in loaded]

@@ -53,12 +53,7 @@ class ImageGeneration(BuiltInTool):
             properties["size"] = _SIZE
         if declared.action in (UNSET, "auto"):
             properties["action"] = _ACTION
-        parameters = {
-            "type": "object",
-            "properties": properties,
-            "required": ["prompt"],
-            "additionalProperties": False,
-        }
+        parameters = {"type": "object", "properties": properties, "required": ["prompt"], "additionalProperties": False}
         return (FunctionTool(name=NAME, description=_DESCRIPTION, parameters=parameters, strict=False),)
 
     def list_ignored(self, declared: Declaration) -> list[str]:

@@ -123,10 +123,7 @@ class ImageRun:
     waits = True  # for the image service
 
     def __init__(
-        self,
-        images: AsyncGenerator[PartialImage | ImageResult, None],
-        fields: wire.ImageFields,
-        is_edit: bool,
+        self, images: AsyncGenerator[PartialImage | ImageResult, None], fields: wire.ImageFields, is_edit: bool
     ) -> None:
         self._images = images
         self._user = fields.safety_identifier or fields.user or None
