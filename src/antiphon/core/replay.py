@@ -21,16 +21,7 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from antiphon.core.deltas import (
-    CallStarted,
-    CommandDone,
-    ItemAdded,
-    ReasoningDelta,
-    ServerItemDone,
-    ServerItemStarted,
-    Text,
-    ToolOutputContent,
-)
+from antiphon.core import deltas as dl
 from antiphon.core.emitter.emitter import Emitter, EventLog
 from antiphon.core.emitter.event_log import FoldedDeltas, LogEntry, RunEnded, RunStarted
 from antiphon.core.emitter.parts_in_progress import EventList
@@ -61,7 +52,7 @@ class Replay:
                 out += emitter.emit_in_progress()
             elif kind is RunEnded:
                 out += emitter.end(run[0])
-            elif kind is Text:
+            elif kind is dl.Text:
                 out += emitter.feed_text(run[:1]) + emitter.feed_text(run[1:])  # the first one may open a part
             else:
                 out += emitter.feed(run)
@@ -144,7 +135,7 @@ _PackedEntry = LogEntry | _PackedDeltas | _PackedDone | _PackedCommand
 
 
 def _encode_folded(part: Any) -> list[_PackedDeltas]:
-    return [_PackedDeltas("t" if part.kind is Text else "r", part.text, part.lengths.tolist())]
+    return [_PackedDeltas("t" if part.kind is dl.Text else "r", part.text, part.lengths.tolist())]
 
 
 _packed_encoder = msgspec.json.Encoder(enc_hook=_encode_folded)
@@ -203,32 +194,32 @@ def _drop_results(log: Sequence[Sequence[LogEntry]], response: Response) -> list
 
     def shorten(entry: LogEntry) -> _PackedEntry:
         match entry:
-            case CallStarted(key=key):
+            case dl.CallStarted(key=key):
                 started[key] = next(indexes)
-            case ServerItemStarted(key=key, item=item):
+            case dl.ServerItemStarted(key=key, item=item):
                 if isinstance(item, it.ShellCall):  # the item of its output is the next one
                     next(indexes)
                 started[key] = next(indexes)
-                return entry if isinstance(item, it.ShellCall) else ServerItemStarted(key, initial_view(item))
-            case CommandDone(key=key):
+                return entry if isinstance(item, it.ShellCall) else dl.ServerItemStarted(key, initial_view(item))
+            case dl.CommandDone(key=key):
                 commands[started[key]] += 1
                 return _PackedCommand(key, started[key], commands[started[key]] - 1)
-            case ServerItemDone(key=key, item=it.CodeInterpreterCall(outputs=None), model_output=content):
+            case dl.ServerItemDone(key=key, item=it.CodeInterpreterCall(outputs=None), model_output=content):
                 return _PackedDone(key, started[key], _join_text(content))
-            case ServerItemDone(
+            case dl.ServerItemDone(
                 key=key, item=it.FileSearchCall(results=None) | it.WebSearchCall(), model_output=content
             ):
                 return _PackedDone(key, started[key], _join_text(content)[:MAX_FOUND_LENGTH])
-            case ServerItemDone(key=key):
+            case dl.ServerItemDone(key=key):
                 return _PackedDone(key, started[key])
-            case ItemAdded():
+            case dl.ItemAdded():
                 next(indexes)
         return entry
 
     return [[*map(shorten, part)] for part in log]
 
 
-def _join_text(content: ToolOutputContent) -> str:
+def _join_text(content: dl.ToolOutputContent) -> str:
     return content if isinstance(content, str) else "\n".join([x.text for x in content if isinstance(x, InputText)])
 
 
@@ -236,16 +227,16 @@ def _restore(entries: list[_PackedEntry], body: bytes) -> Iterator[LogEntry]:
     output: list[it.OutputItem] = []
     for entry in entries:
         if isinstance(entry, _PackedDeltas):
-            yield from FoldedDeltas(Text if entry.kind == "t" else ReasoningDelta, entry.text, entry.lengths)
+            yield from FoldedDeltas(dl.Text if entry.kind == "t" else dl.ReasoningDelta, entry.text, entry.lengths)
         elif isinstance(entry, _PackedDone):
             output = output or _response_decoder.decode(body).output
             item = output[entry.output_index]
             assert is_server_item(item)
-            yield ServerItemDone(entry.key, replace(item, id=UNSET), entry.model_text)
+            yield dl.ServerItemDone(entry.key, replace(item, id=UNSET), entry.model_text)
         elif isinstance(entry, _PackedCommand):
             output = output or _response_decoder.decode(body).output
             item = output[entry.output_index]
             assert isinstance(item, it.ShellCallOutput)
-            yield CommandDone(entry.key, item.output[entry.number])
+            yield dl.CommandDone(entry.key, item.output[entry.number])
         else:
             yield entry
