@@ -6,6 +6,7 @@ for a process that takes the run over.
 """
 
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -25,8 +26,8 @@ from antiphon.stores.sql.store import Store
 
 _STORED_FIELDS = frozenset(CreateResponse.__struct_fields__) - {"client_metadata"}  # for the client only
 _ECHOED_FIELDS = ECHOED_FIELDS | {"model"}
-_responses = msgspec.json.Decoder(Response)
 
+T = TypeVar("T")
 Log = Sequence[Sequence[LogEntry]]
 
 _MAX_INLINE_ITEMS = 500
@@ -38,25 +39,17 @@ class _StoredRecord(Struct):
     asked: CreateResponse  # without the fields that the Response echoes
 
 
-class _StoredInput(Struct):
-    input: list[InputItem] = []
+class _StoredInput(Struct, Generic[T]):
+    input: list[T] = []
 
 
-class _InputRecord(Struct):
-    asked: _StoredInput
+class _InputRecord(Struct, Generic[T]):
+    asked: _StoredInput[T]
 
 
 class _ItemHead(Struct):
     type: str
     id: str
-
-
-class _RawInput(Struct):
-    input: list[Raw] = []
-
-
-class _RawRecord(Struct):
-    asked: _RawInput
 
 
 class _Output(Struct):
@@ -67,9 +60,10 @@ class _Status(Struct):
     status: ResponseStatus
 
 
+decode_response = msgspec.json.Decoder(Response).decode
 _records = msgspec.json.Decoder(_StoredRecord)
-_inputs = msgspec.json.Decoder(_InputRecord)
-_raw_inputs = msgspec.json.Decoder(_RawRecord)
+_inputs = msgspec.json.Decoder(_InputRecord[InputItem])
+_raw_inputs = msgspec.json.Decoder(_InputRecord[Raw])
 _heads = msgspec.json.Decoder(_ItemHead)
 _outputs = msgspec.json.Decoder(_Output)
 _statuses = msgspec.json.Decoder(_Status)
@@ -131,10 +125,6 @@ def render_response(row: StoredResponse) -> bytes:
     response = decode_response(row.response)
     response.status = row.status
     return encode(response)
-
-
-def decode_response(response: bytes) -> Response:
-    return _responses.decode(response)
 
 
 def decode_status(response: bytes) -> ResponseStatus:
