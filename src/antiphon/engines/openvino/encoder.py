@@ -19,6 +19,7 @@ from antiphon.engines.gguf import CLS, LAST, RANK, read_content
 from antiphon.engines.openvino.bert_graph import build_bert
 from antiphon.engines.openvino.launch import OpenVinoLaunch
 from antiphon.engines.openvino.server import RequestError
+from antiphon.engines.openvino.turns import Turns
 from antiphon.engines.openvino.wordpiece import WordPiece
 from antiphon.http_server.http_exchange import HttpExchange
 
@@ -78,7 +79,7 @@ class EncoderModel:
             "ENABLE_CPU_PINNING": False,  # children of other models would use the same cores
         }
         self._request = ov.compile_model(_add_head(model, launch.pooling), DEVICE, properties).create_infer_request()
-        self._lock = asyncio.Lock()
+        self._turns = Turns()
         self._body = Decoder(EncodeBody)
 
     def encode(self, text: str, add_special: bool = False) -> list[int]:
@@ -96,7 +97,7 @@ class EncoderModel:
         request = self._body.decode(body)
         vectors: dict[int, bytes] = {}
         for group in group_by_length([len(row) for row in request.input]):
-            async with self._lock:
+            async with self._turns.take(len(group) * len(request.input[group[0]])):
                 if exchange.gone:
                     return None
                 found = await asyncio.to_thread(self._compute, request, group)
