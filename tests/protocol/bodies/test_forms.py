@@ -39,6 +39,12 @@ def test_a_form_is_read_alike_wherever_it_is_cut(cuts: set[int]) -> None:
     assert parse(*[FORM[start:end] for start, end in zip([0, *ends], ends, strict=False)]) == PARTS
 
 
+@pytest.mark.parametrize("written", [b"a %22b%22.txt", rb"a \"b\".txt"])
+def test_a_name_may_contain_quotation_marks(written: bytes) -> None:
+    [(_, _), (head, _)] = parse(FORM.replace("ä.txt".encode(), written))
+    assert head.filename == 'a "b".txt'
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [

@@ -102,9 +102,7 @@ class FormParser:
         name, filename = parameters.get(b"name"), parameters.get(b"filename")
         if name is None:
             raise InvalidValue("A field of the form has no name.")
-        self._events.append(
-            PartHead(name.decode(errors="replace"), None if filename is None else filename.decode(errors="replace"))
-        )
+        self._events.append(PartHead(_decode(name), None if filename is None else _decode(filename)))
 
     def _on_part_data(self, data: bytes, start: int, end: int) -> None:
         self._events.append(data[start:end])
@@ -114,6 +112,11 @@ class FormParser:
 
     def _on_end(self) -> None:
         self.ended = True
+
+
+def _decode(name: bytes) -> str:
+    """Decode a name, in which browsers and SDKs write a quotation mark in this way (HTML §4.10.21.8)."""
+    return name.decode(errors="replace").replace("%22", '"')
 
 
 def convert_fields(values: dict[str, Any], kind: type[T]) -> tuple[T, list[str]]:
