@@ -1,14 +1,16 @@
-"""Which new rows are written together, in how many statements."""
+"""Which new rows are written together, in how many statements, and rows that are deleted while they are read."""
 
+from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from antiphon.core.image_generation import IMAGE_MARK
 from antiphon.stores.base import NewResponse
-from antiphon.stores.sql.operation import LARGE_BYTES, Statement
-from antiphon.stores.sql.responses import RowInsert, insert_batch, prepare_begin, prepare_finish
+from antiphon.stores.sql.operation import LARGE_BYTES, Operation, Rows, Statement
+from antiphon.stores.sql.responses import RowInsert, chain, get, insert_batch, prepare_begin, prepare_finish
 from antiphon.testing.rows.response_rows import (
     TENANT,
     Clock,
@@ -31,6 +33,16 @@ def list_statements(*sizes: int) -> list[Statement]:
         except StopIteration:
             sent = False
     return statements[:-1]
+
+
+def run_operation(operation: Operation[Any], results: Iterable[Rows]) -> Any:
+    next(operation)
+    try:
+        for rows in results:
+            operation.send(rows)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("The operation has more statements.")
 
 
 @pytest.mark.parametrize(
@@ -72,3 +84,11 @@ def test_a_new_row_that_depends_on_others_is_inserted_alone(clock: Clock) -> Non
         replace(make_inserting_end(clock, new), images=["image"]),
     ):
         assert not isinstance(prepare_finish(TENANT, end, now), RowInsert)
+
+
+def test_a_response_that_is_deleted_between_its_row_and_its_request_is_not_found(clock: Clock) -> None:
+    """PostgreSQL reads them by two statements, each of which sees what was committed before it."""
+    row = ("resp_1", "completed", 0, 1.0, None, None, None, b"", b"{}", None, 1, 1, 0, "")
+    link = (0, "resp_1", None, b"", b"{}")
+    assert run_operation(get(clock(), TENANT, "resp_1"), [[row], []]) is None
+    assert run_operation(chain(clock(), TENANT, "resp_1"), [[("resp_1",)], [link], []]) == []
