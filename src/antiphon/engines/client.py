@@ -178,16 +178,13 @@ class EngineClient:
         connection = await self._open(request, policy)
         return connection if connection.is_sse else await self._read_body(connection, max_bytes)
 
-    async def _read_body(self, connection: EngineConnection, max_bytes: int) -> bytes:
+    async def _read_body(self, connection: EngineConnection, limit: int) -> bytes:
         """Read the rest of a response and release its connection."""
         try:
-            if connection.complete:
-                data = connection.take_data(max_bytes + 1)
-            else:
-                data = await self._read_all(connection, max_bytes)
+            data = connection.take_data(limit + 1) if connection.complete else await self._read_all(connection, limit)
         finally:
             self.release(connection)
-        if len(data) > max_bytes:
+        if len(data) > limit:
             raise self._size_error()
         return data
 
@@ -411,9 +408,7 @@ class EventStream(Generic[T]):
         return self
 
     async def __anext__(self) -> list[T]:
-        while self._connection is not None:
-            if self._decoder.fault is not None:
-                raise self._decoder.fault
+        while self._connection is not None and self._decoder.fault is None:
             data = await self._connection.read(self._timeout, AWAITED_BYTES)
             events = self._decoder.decode(data)
             if not data or self._decoder.done:
@@ -422,9 +417,7 @@ class EventStream(Generic[T]):
                 if not self._started:
                     self._started, self._timeout = True, self._client.timeouts.idle
                 return events
-        if self._decoder.fault is not None:
-            raise self._decoder.fault
-        raise StopAsyncIteration
+        raise self._decoder.fault or StopAsyncIteration
 
     async def push_to(self, sink: Callable[[list[T]], Awaitable[None] | None]) -> None:
         """Call `sink` with each list from the callback that received it, and await what `sink` returns.
