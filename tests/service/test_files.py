@@ -16,8 +16,10 @@ from antiphon.service.files import Files
 from antiphon.service.persistence.store_maintenance import FileSweeper
 from antiphon.stores.base import FileQuota
 from antiphon.stores.contents.folder import FolderContents
+from antiphon.stores.sql.operation import Operation, sql
 from antiphon.stores.sql.store import Store
 from antiphon.testing.rows.response_rows import Clock
+from antiphon.testing.rows.vector_rows import create_vector_store, index_texts
 
 pytestmark = pytest.mark.anyio
 TENANT = "tenant"
@@ -80,6 +82,18 @@ async def test_expired_files_are_deleted_with_their_content(
     clock.now += 3601.0
     await FileSweeper(store, contents).expire()
     assert list_stored(tmp_path) == set()
+
+
+async def test_the_sweeper_indexes_the_words_of_earlier_versions_again(
+    store: Store, contents: FolderContents, clock: Clock
+) -> None:
+    def forget_words() -> Operation[None]:
+        yield sql("UPDATE vector_chunks SET words = 0")
+
+    await index_texts(store, clock, await create_vector_store(store, clock), ["some text"])
+    await store._run(forget_words, write=True)
+    await FileSweeper(store, contents).expire()
+    assert await store.index_words_again(1) == 0
 
 
 async def test_the_sweeper_starts_with_what_a_crash_left_and_survives_a_failing_store(
