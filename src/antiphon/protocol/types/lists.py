@@ -47,11 +47,11 @@ class ListPage(Struct, kw_only=True):
     has_more: bool
 
     @classmethod
-    def make(cls, entries: Iterable[Any], has_more: bool) -> Self:
-        """Return a page of objects with ids."""
+    def make(cls, entries: Iterable[Any], has_more: bool, last_id: str | None = None) -> Self:
+        """Return a page of objects with ids. `last_id`: where the next one begins, if not after the last entry."""
         data = [*entries]
         first, last = (data[0].id, data[-1].id) if data else ("", "")
-        return cls(data=data, first_id=first, last_id=last, has_more=has_more)
+        return cls(data=data, first_id=first, last_id=last_id or last, has_more=has_more)
 
 
 class ItemList(ListPage, kw_only=True):

@@ -3,7 +3,7 @@
 The store has the ids of both; the items are read from the responses, a bounded number of bytes for each page.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
@@ -55,8 +55,7 @@ class Inbox(Struct, frozen=True, eq=False):
         check_store_enabled(self._store_enabled)
         page = await self._store.page_approvals(tenant, query.after, query.limit, query.order == "desc")
         found, next_after = await self._read(tenant, page, _to_approval)
-        first, last = _page_ids([approval.id for approval in found], next_after)
-        return ApprovalList(data=found, first_id=first, last_id=last, has_more=next_after is not None)
+        return ApprovalList.make(found, next_after is not None, next_after)
 
     async def list_waiting(self, tenant: str, query: ListQuery) -> WaitingList:
         check_store_enabled(self._store_enabled)
@@ -66,8 +65,7 @@ class Inbox(Struct, frozen=True, eq=False):
             return _to_waiting(contents, await self._store.outputs(tenant, name))
 
         found, next_after = await self._read(tenant, page, to_waiting)
-        first, last = _page_ids([waiting.id for waiting in found], next_after)
-        return WaitingList(data=found, first_id=first, last_id=last, has_more=next_after is not None)
+        return WaitingList.make(found, next_after is not None, next_after)
 
     async def _read(
         self, tenant: str, page: Page[str], convert: Callable[[str, _Contents], Awaitable[T | None]]
@@ -125,7 +123,3 @@ def _to_waiting(contents: _Contents, outputs: dict[str, bytes | None]) -> Waitin
         conversation=contents.row.conversation,
         calls=calls,
     )
-
-
-def _page_ids(ids: Sequence[str], next_after: str | None) -> tuple[str, str]:
-    return ids[0] if ids else "", next_after or (ids[-1] if ids else "")

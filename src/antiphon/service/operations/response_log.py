@@ -25,10 +25,7 @@ class ResponseLog(Struct, frozen=True, eq=False):
             raise InvalidValue(f"There is no response {quote_id(query.after)} in this list.", param="after")
         wanted = SummaryFilter(statuses=frozenset(query.status), model=query.model, background=query.background)
         page = await self._store.page_summaries(tenant, query.after, query.limit, query.order == "desc", wanted)
-        data = [to_response_summary(row) for row in page.rows]
-        last_id = page.next_after or (data[-1].id if data else "")
-        first_id = data[0].id if data else ""
-        return SummaryList(data=data, first_id=first_id, last_id=last_id, has_more=page.next_after is not None)
+        return SummaryList.make(map(to_response_summary, page.rows), page.next_after is not None, page.next_after)
 
     async def find(self, tenant: str, response_id: str) -> ResponseSummary:
         check_store_enabled(self._store_enabled)
