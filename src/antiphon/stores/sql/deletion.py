@@ -13,6 +13,7 @@ the next sweep purges its items.
 
 from collections.abc import Mapping
 from heapq import merge
+from typing import Any
 
 import msgspec
 
@@ -104,19 +105,21 @@ def _hide(tenant: str, response_id: str, now: float, delta: TotalsDelta) -> Oper
     if not request:
         request = yield from read_pieces(tenant, response_id)
         yield remove_pieces(tenant, response_id)
-    request, response = bytes(_trim(request, _REQUEST_FIELDS)), bytes(_trim(response, _RESPONSE_FIELDS))
+    request = msgspec.json.encode(_select_fields(request, _REQUEST_FIELDS))
+    response = msgspec.json.encode(_select_fields(response, _RESPONSE_FIELDS))
     size = len(request) + len(response)
     yield sql(_HIDE, tenant, response_id, inline(request), response, size, ended, status, fence)
     yield from write_pieces(tenant, response_id, request)
     delta.add(tenant, response_id, 0, 1, size - old_size)
 
 
-def _trim(document: bytes | msgspec.Raw, fields: RetainedFields) -> msgspec.Raw:
+def _select_fields(document: bytes | msgspec.Raw, fields: RetainedFields) -> dict[str, Any]:
     parts = _object_decoder.decode(document)
-    trimmed = {
-        name: _trim(parts[name], nested) if nested else parts[name] for name, nested in fields.items() if name in parts
+    return {
+        name: _select_fields(parts[name], nested) if nested else parts[name]
+        for name, nested in fields.items()
+        if name in parts
     }
-    return msgspec.Raw(msgspec.json.encode(trimmed))
 
 
 _OLDEST_RESPONSES = """
