@@ -738,6 +738,21 @@ async def test_figures_come_out_as_images_and_packages_work(level: SandboxLevel)
         assert (await run_code(sandbox, code)).stdout == "np.float64(12.0)\n"
 
 
+UNDRAWN = """
+import sys, types
+def draw(buffer, format): 1 / 0
+figures = [1]
+sys.modules["matplotlib.pyplot"] = types.SimpleNamespace(
+    get_fignums=lambda: [*figures], figure=lambda number: types.SimpleNamespace(savefig=draw),
+    close=lambda name: figures.clear(), show=None)
+"""
+
+
+async def test_a_figure_that_cannot_be_drawn_does_not_fail_the_next_call(sandbox: Sandbox) -> None:
+    assert (await run_code(sandbox, UNDRAWN)).result.outcome == "raised"
+    assert (await run_code(sandbox, "1")).result.outcome == "completed"
+
+
 TREE = """
 (setsid sh -c 'while :; do sleep 0.05; done' 2>/dev/null & (sleep 60 | sleep 61) & exec sleep 62) &
 echo begun; touch begun; wait; sleep 63

@@ -134,18 +134,20 @@ class Kernel:
         return value
 
     def _send_figures(self) -> None:
-        """Send the open figures, and close them."""
+        """Send the open figures, and close them, also those that cannot be drawn: the next call would try again."""
         pyplot = sys.modules.get("matplotlib.pyplot")
         if pyplot is None:
             return
-        for number in pyplot.get_fignums():
-            if self._figures < MAX_FIGURES:
-                buffer = io.BytesIO()
-                pyplot.figure(number).savefig(buffer, format="png")
-                if buffer.tell() <= MAX_FIGURE_BYTES:
-                    self._figures += 1
-                    self._send({"figure": self._figures}, buffer.getvalue())
-        pyplot.close("all")
+        try:
+            for number in pyplot.get_fignums():
+                if self._figures < MAX_FIGURES:
+                    buffer = io.BytesIO()
+                    pyplot.figure(number).savefig(buffer, format="png")
+                    if buffer.tell() <= MAX_FIGURE_BYTES:
+                        self._figures += 1
+                        self._send({"figure": self._figures}, buffer.getvalue())
+        finally:
+            pyplot.close("all")
 
     def _show(self, *args: object, **kwargs: object) -> None:
         """Do what `plt.show()` does in a notebook."""
