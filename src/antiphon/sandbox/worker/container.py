@@ -30,6 +30,7 @@ _READY_SECONDS = 20.0
 _TIMEOUT_GRACE = 0.5  # after the deadline of a call
 _INTERRUPT_GRACE = 2.0  # after an interrupt of code that has begun
 _MAX_DELAY = 18.0  # on top of it, that processes wait for a CPU
+_CPU_SHARE = 0.1  # of this time, that they must have had one
 _STOP_POLL = 0.05
 _END_SECONDS = 5.0
 IDLE_SECONDS = 2.0  # between checks of a container without a call
@@ -295,16 +296,18 @@ class Container:
         return "killed"
 
     async def _end_call(self, call: Call, grace: float) -> None:
-        """Stop the code, and return when it has ended, or has had its time to end. This passes while it has a CPU."""
+        """Stop the code, and return when it has ended, or has had time for it, and CPU time if it was ready to run."""
         if self._kernel is None:  # it is being started
             with suppress(TimeoutError):
                 await asyncio.wait_for(call.begun.wait(), _READY_SECONDS)
         if (kernel := self._kernel) is None:
             return
-        latest, clock = time.monotonic() + grace + _MAX_DELAY, processes.RunClock(kernel.guard)
+        began, cpu = time.monotonic(), processes.measure_cpu(processes.list_tree(kernel.guard))
         while self._call is call and not kernel.ended.is_set():
             is_left = self._stop_code(kernel, call)
-            if (call.done.done() and not is_left) or clock.read() > grace or time.monotonic() > latest:
+            pids, elapsed = processes.list_tree(kernel.guard), time.monotonic() - began
+            is_starved = processes.measure_cpu(pids) - cpu < _CPU_SHARE * grace and processes.has_ready_thread(pids)
+            if (call.done.done() and not is_left) or elapsed > grace + (_MAX_DELAY if is_starved else 0.0):
                 return
             await (asyncio.sleep(_KILL_PAUSE) if is_left else asyncio.wait({call.done}, timeout=_STOP_POLL))
 

@@ -9,7 +9,6 @@ import resource
 import signal
 import stat
 import sys
-import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -147,24 +146,8 @@ def read_turns(root: int) -> list[str]:
     return turns
 
 
-class RunClock:
-    """The time since this was made, except that in which processes were ready to run and had no CPU."""
-
-    def __init__(self, root: int) -> None:
-        self._root = root
-        self._began = self._read_at = time.monotonic()
-        self._cpu, self._passed = measure_cpu(list_tree(root)), 0.0
-
-    def read(self) -> float:
-        """Return the time in seconds, from samples: this must be called often."""
-        pids = list_tree(self._root)
-        now, cpu = time.monotonic(), measure_cpu(pids)
-        self._passed += max(cpu - self._cpu, 0.0) if _has_ready_thread(pids) else now - self._read_at
-        self._read_at, self._cpu = now, cpu
-        return min(self._passed, now - self._began)
-
-
-def _has_ready_thread(pids: list[int]) -> bool:
+def has_ready_thread(pids: list[int]) -> bool:
+    """Return whether a thread of a process runs, or waits for a CPU."""
     for pid in pids:
         with suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):
