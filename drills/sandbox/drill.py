@@ -7,14 +7,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.config.areas import SandboxLevel
-from antiphon.errors import SandboxUnavailable
+from antiphon.errors import InvalidValue, NotFound, SandboxUnavailable, StorageLimitReached
 from antiphon.sandbox.base import CodeResult, ContainerLimits, PrintedText
 from antiphon.sandbox.local import LocalSandbox, SandboxSettings
 from drills.harness.findings import Figure, Findings
@@ -30,6 +30,7 @@ _MAX_KILL_SECONDS = 1.0
 _PATIENCE = 20.0  # beyond the deadline of a program, for a busy machine: later than that, the sandbox hangs
 _END_SECONDS = 10.0
 _NETWORK_STEP = 2
+_MAX_READ = 20  # files of each container
 
 
 class SandboxSelection(Struct, frozen=True):
@@ -130,11 +131,12 @@ async def _connect(settings: SandboxSettings, user: int, folder: Path) -> AsyncI
 async def _write_secret(tested: LocalSandbox) -> None:
     """Make a container whose file others try to read."""
 
-    async def content() -> AsyncIterator[bytes]:
-        yield b"secret of another container"
-
     await tested.start("victim", LIMITS)
-    await tested.put("victim", "secret", content())
+    await tested.put("victim", "secret", _yield_once(b"secret of another container"))
+
+
+async def _yield_once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
 
 
 class Trial:
@@ -153,6 +155,7 @@ class Trial:
         try:
             async with asyncio.timeout(program.seconds + _PATIENCE):
                 latencies = await self._judge(container, program)
+                await self._check_files(container, program)
                 await self._check_next_call(container, program)
         except TimeoutError:
             self._report.add(f"{program.name}: the sandbox did not end the call")
@@ -173,14 +176,28 @@ class Trial:
                     pass
         if "ESCAPED" in output:
             self._report.add(f"{program.name} was not refused: {output[:200]!r}")
-        for name in (*self._canaries.find_reached(), *self._host.find_reached()):
-            self._report.add(f"{program.name} reached {name}")
+        self._check_canaries(program)
         stopped = result.outcome in ("timeout", "killed")
         if (program.is_stopped or crossed) and not stopped:
             self._report.add(f"{program.name} was not stopped: {result.outcome}")
         if crossed:
             return [time.monotonic() - crossed] if result.outcome == "killed" else []
         return [result.seconds - program.seconds] if program.is_stopped else []
+
+    def _check_canaries(self, program: Program) -> None:
+        for name in (*self._canaries.find_reached(), *self._host.find_reached()):
+            self._report.add(f"{program.name} reached {name}")
+
+    async def _check_files(self, container: str, program: Program) -> None:
+        """A file is written as for an upload, and files are read: those of the host must not be reached by them."""
+        with suppress(InvalidValue, NotFound, StorageLimitReached):
+            await self._tested.put(container, "uploads/file", _yield_once(b"uploaded"))
+        found = ["uploads/file", *[file.path for file in await self._tested.list_files(container)]]
+        for path in found[:_MAX_READ]:
+            with suppress(InvalidValue, NotFound):
+                if any([b"secret" in piece async for piece in self._tested.get(container, path)]):
+                    self._report.add(f"{program.name}: the server read a file of the host as {path!r}")
+        self._check_canaries(program)
 
     def check_control(self, programs: Sequence[Program]) -> None:
         """The program that may reach the allowed host must have done so: otherwise the others show nothing."""

@@ -110,10 +110,12 @@ def make_network_programs(canaries: CanaryAddresses, port: int) -> list[Program]
 
 def _make_targets(canaries: CanaryAddresses, port: int) -> dict[str, str]:
     """Requests for other hosts, by name and by address."""
-    at_host = ("other.test", "allowed.test.other.test", "x.allowed.test", "below.test")
+    at_host = ("other.test", "allowed.test.other.test", "x.allowed.test", "below.test", "OTHER.TEST", "other.test.")
     at_canary = (
         "private.test", "mixed.test", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f000001",
         "0177.0.0.1", "127.1", "localhost", "x.localhost", "0.0.0.0", "[::]", canaries.address, "127.0.0.1.below.test",
+        "PRIVATE.TEST", "private.test.", "127.0.0.1.", "[::ffff:7f00:1]", "[::127.0.0.1]", "[64:ff9b::7f00:1]",
+        "[fe80::1%25lo]", "127.0.0.1%00.allowed.test", "017700000001",
     )  # fmt: skip
     targets = [(name, port) for name in at_host] + [(name, canaries.port) for name in at_canary]
     targets += [("metadata.test", 80), ("169.254.169.254", 80), (ALLOWED, canaries.port + 70_000)]
@@ -145,10 +147,18 @@ def _make_requests(port: int) -> dict[str, str]:
         ("a folded header", "X: 1\\r\\n Host: other.test\\r\\n", ""),
         ("a bare line end", "X: 1\\nHost: other.test\\r\\n", ""),
         ("a name with a blank", "Host : other.test\\r\\n", ""),
+        ("two hosts", f"Host: {allowed}\\r\\nHost: other.test\\r\\n", ""),
+        ("a length of nothing", "Content-Length: \\r\\n", second),
+        ("a length in other digits", "Content-Length: 0x10\\r\\n", second),
+        ("a chunk of a negative length", "Transfer-Encoding: chunked\\r\\n", "-1\\r\\n" + second),
+        ("two encodings", "Transfer-Encoding: chunked, identity\\r\\n", "0\\r\\n\\r\\n" + second),
+        ("a value with a zero", "X: 1\\0\\r\\n", second),
     ):
         found[f"POST with {name}"] = f"ask('{post}{headers}\\r\\n{body}').replace(b'hello', b'')"  # the host judges
     plain = f"ask('GET http://{allowed}/ HTTP/1.1\\r\\n{{}}\\r\\n{second}').replace(b'hello', b'')"
     found["another Host"] = plain.format("Host: other.test\\r\\n")
+    found["an old version"] = f"ask('GET http://other.test:{port}/\\r\\n')"
+    found["a new version"] = "ask('PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n')"
     found["a request behind a request"] = plain.format("Connection: keep-alive\\r\\n")
     return found
 

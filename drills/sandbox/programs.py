@@ -1,5 +1,5 @@
-"""The programs. Those of `ATTEMPTS` print ESCAPED if they succeed; those of `read_burdens` use up something and must be
-stopped, or be harmless.
+"""The programs. Those of `make_attempts` print ESCAPED if they succeed; those of `read_burdens` use up something: they
+must be stopped, or be harmless.
 """
 
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from pathlib import Path
 from platform import machine
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from antiphon.config.areas import SandboxLevel
 from drills.sandbox.canaries import CanaryAddresses
@@ -91,6 +92,8 @@ def make_attempts(canaries: CanaryAddresses, level: SandboxLevel) -> list[Progra
     ]
     expressions = {**_network(canaries), **_process(canaries), **_file(canaries), **_SECRETS}
     programs += [Program(name, _attempt(expression)) for name, expression in expressions.items()]
+    addresses = f"canary = {asdict(canaries)!r}\n"
+    programs += [replace(program, code=addresses + program.code) for program in _read_programs("attacks.txt")]
     return _select(programs, level)
 
 
@@ -107,12 +110,14 @@ def _read_calls() -> Iterator[Program]:
 
 def read_burdens(level: SandboxLevel) -> list[Program]:
     """Return the programs that use up something at a level."""
-    programs = []
-    for section in (_FOLDER / "burdens.txt").read_text().split("\n# ")[1:]:
+    return _select([*_read_programs("burdens.txt")], level)
+
+
+def _read_programs(file: str) -> Iterator[Program]:
+    for section in (_FOLDER / file).read_text().split("\n# ")[1:]:
         head, _, code = section.partition("\n")
         name, seconds, *stopped = (part.strip() for part in head.split("|"))
-        programs.append(Program(name, code, float(seconds), bool(stopped)))
-    return _select(programs, level)
+        yield Program(name, code, float(seconds), bool(stopped))
 
 
 def _attempt(expression: str) -> str:
