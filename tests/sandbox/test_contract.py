@@ -730,7 +730,7 @@ async def test_figures_come_out_as_images_and_packages_work(level: SandboxLevel)
         except SandboxUnavailable as error:
             pytest.skip(f"permission: no sandbox of this level: {error}")
         code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.figure()\nplt.plot([2, 1])\nNone"
-        record = await run_code(sandbox, code)
+        record = await run_code(sandbox, code, seconds=60)  # gVisor imports slowly
         assert [read_image_info(figure).media_type for figure in record.figures] == ["image/png"] * 2
         assert (await run_code(sandbox, "plt.plot([1])\nplt.show()\nNone")).stderr == ""
         assert len((await run_code(sandbox, "for _ in range(12): plt.figure()")).figures) == 10
