@@ -111,7 +111,7 @@ class DiskUse(NamedTuple):
 class Container:
     def __init__(self, folder: str, spec: Confinement, max_files: int, zygote: ZygoteClient) -> None:
         self._folder = folder
-        self._spec = spec
+        self.spec = spec
         self._max_files = max_files
         self._allowed = self._limit = DiskUse(max_files, spec.disk)
         self._zygote = zygote
@@ -121,7 +121,7 @@ class Container:
         self._lost = False  # a kernel with variables has ended
         self._stamps: dict[str, Stamp] = {}
         self._server_files: set[str] = set()  # that the server has written, or begun to write, since the call began
-        self._kernel: KernelProcess | None = None
+        self.kernel: KernelProcess | None = None
         self.relay = Relay(self._announce)
         self.is_stopped = False
         _make_folders(folder, spec)
@@ -132,14 +132,6 @@ class Container:
         self.skills_room = spec.disk  # bytes that may still be written there
 
     @property
-    def uid(self) -> int | None:
-        return self._spec.uid
-
-    @property
-    def kernel(self) -> KernelProcess | None:
-        return self._kernel
-
-    @property
     def is_running(self) -> bool:
         return self._call is not None
 
@@ -148,7 +140,7 @@ class Container:
 
         Those of gVisor always have.
         """
-        if (kernel := self._kernel) is None or self._spec.runsc:
+        if (kernel := self.kernel) is None or self.spec.runsc:
             return True
         before, kernel.turns = kernel.turns, processes.read_turns(kernel.guard)
         return kernel.turns != before or "" in before
@@ -161,9 +153,9 @@ class Container:
     async def _start(self) -> None:
         if self.is_stopped:
             raise StartFailed("the container was stopped")
-        if self._kernel is not None and not self._kernel.ended.is_set():
+        if self.kernel is not None and not self.kernel.ended.is_set():
             return
-        if self._kernel is not None:
+        if self.kernel is not None:
             self._close_kernel()
         for folder in (self.data, self._temporary):
             folder.restore_mode()
@@ -184,7 +176,7 @@ class Container:
         own, other = socket.socketpair()
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
         try:
-            guard, pidfd = await self._zygote.start_container(self._spec, [other.fileno(), pipes[0][1], pipes[1][1]])
+            guard, pidfd = await self._zygote.start_container(self.spec, [other.fileno(), pipes[0][1], pipes[1][1]])
         except (StartFailed, asyncio.CancelledError):
             own.close()  # and so a kernel ends that is started nevertheless
             for reader_end, _ in pipes:
@@ -196,15 +188,15 @@ class Container:
                 os.close(writer_end)
         own.setblocking(False)
         names = {pipes[0][0]: "stdout", pipes[1][0]: "stderr"}
-        self._kernel = KernelProcess(guard, pidfd, own, names)
+        self.kernel = KernelProcess(guard, pidfd, own, names)
         for number in names:
             os.set_blocking(number, False)
-            loop.add_reader(number, self._read_output, self._kernel, number)
-        return self._kernel
+            loop.add_reader(number, self._read_output, self.kernel, number)
+        return self.kernel
 
     async def _await_ready(self, kernel: KernelProcess) -> asyncio.StreamReader:
         """Wait until a kernel can run code, and return what it writes to the channel. Raises StartFailed."""
-        if self._spec.network:
+        if self.spec.network:
             await self.relay.open(await receive_listener(kernel.channel, _READY_SECONDS))
         reader, kernel.writer = await asyncio.open_connection(sock=kernel.channel, limit=2 * frames.MAX_PAYLOAD)
         try:
@@ -227,7 +219,7 @@ class Container:
             self._call = call = Call(secrets.token_hex(16), emit, done, task, cpu_limit=cpu_seconds)
             try:
                 await self._start()
-                kernel, restarted, self._lost = self._kernel, self._lost, False
+                kernel, restarted, self._lost = self.kernel, self._lost, False
                 assert kernel is not None
                 assert kernel.writer is not None
                 began, self._server_files = time.monotonic(), set()
@@ -270,10 +262,10 @@ class Container:
 
     def _list_tree(self, kernel: KernelProcess) -> list[int]:
         """Return the processes outside of gVisor, whose own many threads take long to list."""
-        return [] if self._spec.runsc else processes.list_tree(kernel.guard)
+        return [] if self.spec.runsc else processes.list_tree(kernel.guard)
 
     def _measure_cpu(self, kernel: KernelProcess, tree: list[int]) -> float:
-        return kernel.cpu if self._spec.runsc else processes.measure_cpu(tree)
+        return kernel.cpu if self.spec.runsc else processes.measure_cpu(tree)
 
     async def _await_end(self, kernel: KernelProcess, call: Call, seconds: float) -> str:
         ended = asyncio.ensure_future(kernel.ended.wait())
@@ -292,15 +284,17 @@ class Container:
             return call.outcome or ("raised" if call.done.result() else "completed")
         if not kernel.ended.is_set():
             await self.kill(kernel.reason or call.outcome)
-        await self._await_death(kernel)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(kernel.ended.wait(), _END_SECONDS)
+        kernel.reason = kernel.reason or "exited"
         return "killed"
 
     async def _end_call(self, call: Call, grace: float) -> None:
         """Stop the code, and return when it has ended, or has had time for it, and CPU time if it was ready to run."""
-        if self._kernel is None:  # it is being started
+        if self.kernel is None:  # it is being started
             with suppress(TimeoutError):
                 await asyncio.wait_for(call.begun.wait(), _READY_SECONDS)
-        if (kernel := self._kernel) is None:
+        if (kernel := self.kernel) is None:
             return
         began, cpu = time.monotonic(), processes.measure_cpu(processes.list_tree(kernel.guard))
         while self._call is call and not kernel.ended.is_set():
@@ -315,17 +309,12 @@ class Container:
         """Interrupt code, once it has begun: it would not notice it before. Of a command, kill all processes that it
         has started, and return whether there were any: the kernel lives.
         """
-        if call.begun.is_set() and call.spared is not None and not self._spec.runsc:
+        if call.begun.is_set() and call.spared is not None and not self.spec.runsc:
             return processes.kill_descendants(kernel.guard, call.spared)
         if call.begun.is_set() and not call.is_interrupted:
             call.is_interrupted = True
             kernel.signal(signal.SIGINT)
         return False
-
-    async def _await_death(self, kernel: KernelProcess) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(kernel.ended.wait(), _END_SECONDS)
-        kernel.reason = kernel.reason or "exited"
 
     async def interrupt(self, task: "asyncio.Task[Any] | None" = None) -> None:
         """Interrupt the running call, or that of a task; its kernel is killed if it does not stop."""
@@ -341,12 +330,12 @@ class Container:
 
     async def kill(self, reason: str) -> None:
         """Kill all processes of the container, and wait until they have ended."""
-        kernel = self._kernel
+        kernel = self.kernel
         if kernel is None or kernel.ended.is_set():
             return
         kernel.reason = kernel.reason or reason
         # A guard outside of the container kills its group when it is terminated.
-        kernel.signal(signal.SIGKILL if self._spec.namespaces else signal.SIGTERM)
+        kernel.signal(signal.SIGKILL if self.spec.namespaces else signal.SIGTERM)
         with suppress(TimeoutError):
             await asyncio.wait_for(kernel.ended.wait(), _END_SECONDS)
 
@@ -355,7 +344,7 @@ class Container:
         self.is_stopped = True
         await self.kill("stopped")
         async with self._lock:
-            if self._kernel is not None:
+            if self.kernel is not None:
                 self._close_kernel()
             self.data.close()
             self._temporary.close()
@@ -364,14 +353,14 @@ class Container:
 
     def end(self, code: int) -> None:
         """Note that the guard has ended."""
-        if self._kernel is not None and not self._kernel.ended.is_set():
-            self._kernel.code = code
-            self._kernel.ended.set()
+        if self.kernel is not None and not self.kernel.ended.is_set():
+            self.kernel.code = code
+            self.kernel.ended.set()
             self._lost = True
 
     async def check_processes(self) -> None:
         """Kill the container if its processes exceed a limit. RLIMITs hold for single ones only."""
-        kernel, call, spec = self._kernel, self._call, self._spec
+        kernel, call, spec = self.kernel, self._call, self.spec
         if kernel is None or not kernel.is_ready or kernel.ended.is_set():
             return
         pids = processes.list_tree(kernel.guard)
@@ -389,14 +378,14 @@ class Container:
             await self._kill(kernel, "cpu")
 
     def _measure_memory(self, kernel: KernelProcess, pids: list[int]) -> int:
-        if self._spec.runsc:
+        if self.spec.runsc:
             return processes.measure_gvisor(pids)
-        sockets = processes.measure_sockets(kernel.guard) if self._spec.namespaces else 0
-        return processes.measure_memory(pids, self._spec.memory) + max(kernel.held, sockets)
+        sockets = processes.measure_sockets(kernel.guard) if self.spec.namespaces else 0
+        return processes.measure_memory(pids, self.spec.memory) + max(kernel.held, sockets)
 
     async def check_files(self) -> None:
         """Kill the container if its files exceed a limit, or its processes hold what is counted by their files."""
-        kernel = self._kernel
+        kernel = self.kernel
         if kernel is None or not kernel.is_ready or kernel.ended.is_set():
             return
         if reason := await asyncio.to_thread(self._judge_files, kernel):
@@ -406,7 +395,7 @@ class Container:
         found = self._measure_disk(self._allowed.entries)
         if found.too_deep or found.entries > self._allowed.entries:
             return "files"
-        spec = self._spec
+        spec = self.spec
         paths = [spec.data_path, spec.temporary_path]
         seen = paths if spec.namespaces else map(os.path.realpath, paths)  # those of the kernel have no links
         pids = processes.list_tree(kernel.guard)
@@ -415,7 +404,7 @@ class Container:
         return "disk" if found.size + held.disk > self._allowed.size else ""
 
     async def _kill(self, kernel: KernelProcess, reason: str) -> None:
-        if kernel is self._kernel:
+        if kernel is self.kernel:
             await self.kill(reason)
 
     def _allow_excess(self, has_ended: bool) -> None:
@@ -441,7 +430,7 @@ class Container:
         )
 
     def free_bytes(self) -> int:
-        return self._spec.disk - self.data.survey(self._max_files).size
+        return self.spec.disk - self.data.survey(self._max_files).size
 
     async def write(self, path: str, offset: int, data: bytes) -> None:
         """Write to a file for the server, maybe while code is running, whose files it is not counted among."""
@@ -467,14 +456,14 @@ class Container:
                 self._take(kernel, *frame)
         except frames.InvalidFrame:
             pass
-        if kernel is self._kernel and not kernel.ended.is_set():
+        if kernel is self.kernel and not kernel.ended.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(kernel.ended.wait(), _REPORT_SECONDS)  # its guard is about to report its end
             await self.kill("exited" if reader.at_eof() else "protocol")
 
     def _take(self, kernel: KernelProcess, header: frames.Header, payload: bytes) -> None:
         call = self._call
-        if call is None or kernel is not self._kernel or header.get("nonce") != call.nonce or call.done.done():
+        if call is None or kernel is not self.kernel or header.get("nonce") != call.nonce or call.done.done():
             raise frames.InvalidFrame("a frame outside of a call")
         if header.get("begun") is True and not call.begun.is_set():
             call.begun.set()
@@ -523,7 +512,7 @@ class Container:
                 reads += 1
 
     def _close_kernel(self) -> None:
-        kernel, self._kernel = self._kernel, None
+        kernel, self.kernel = self.kernel, None
         assert kernel is not None
         self.relay.close()
         for number in kernel.pipes:

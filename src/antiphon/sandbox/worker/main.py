@@ -126,7 +126,7 @@ class ContainerHost:
         """Return a container with a number: unlike its id, later containers may find it in the zygote's memory."""
         self._count += 1
         folder = f"{self._folder}/containers/{self._count}"
-        used = {one.uid for one in self._containers.values()}
+        used = {one.spec.uid for one in self._containers.values()}
         uid = None
         if self._first_uid is not None:
             # at random: RLIMIT_NPROC counts the processes of a user in all sandboxes of the host
