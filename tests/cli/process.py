@@ -4,6 +4,7 @@ import contextlib
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -75,6 +76,8 @@ def open_terminal(folder: Path, *arguments: str) -> Iterator[Terminal]:
         stdin=follower,
         stdout=follower,
         stderr=follower,
+        # a shell that runs the tests in the background has it ignored (POSIX 2.11), and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(follower)
     try:
