@@ -79,7 +79,7 @@ _WRITE_PATHS = (
 # counted, the first process, which has no open file, and user 0 without capabilities.
 _WITHIN_GVISOR = (
     *("write /proc/self/oom_score_adj", "write /dev/x", "read the guard's files", "privileges", "files in memory"),
-    *("shared memory of a device", "connections that nobody accepts"),
+    *("shared memory of a device", "connections that nobody accepts", "timers and events"),
 )
 
 
