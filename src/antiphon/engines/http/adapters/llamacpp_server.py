@@ -18,11 +18,18 @@ from antiphon.core.prompt import ChatPrompt, Chunk, GenerationRequest, Json, Seg
 from antiphon.engines.base import Task
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.embedded.wire import EVENT_DECODER, LlamaCppEvent, LlamaCppStreamDecoder
-from antiphon.engines.http import fields as cells
 from antiphon.engines.http.base import HttpEngine
 from antiphon.engines.http.body import FieldNames, RawBody
 from antiphon.engines.http.endpoints import EngineEndpoint, StreamReader
 from antiphon.engines.http.error_mapping import map_stream_error
+from antiphon.engines.http.fields import (
+    AUDIO_PARTS,
+    Column,
+    SentField,
+    UnsentField,
+    UnsupportedField,
+    grammar_definition,
+)
 from antiphon.engines.http.health_monitor import Probe, ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.tasks import paths_below
@@ -67,31 +74,31 @@ class LlamaCppServer(HttpEngine):
     raw_levels = frozenset({"text", "tokens"})
     splits_text = True
     task_paths: ClassVar = {**paths_below("/v1", "embed", "rerank"), **paths_below("", "tokenize", "detokenize")}
-    fields: ClassVar[cells.Column] = {
-        "max_output_tokens": cells.SentField("max_tokens"),
-        "top_k": cells.SentField("top_k", lambda value: max(value, 0), "−1 as 0, its value for all tokens"),
-        "repetition_penalty": cells.SentField("repeat_penalty"),
-        "include_stop_str_in_output": cells.UnsupportedField("llama.cpp's chat endpoint always omits the stop string."),
-        "seed": cells.SentField(
+    fields: ClassVar[Column] = {
+        "max_output_tokens": SentField("max_tokens"),
+        "top_k": SentField("top_k", lambda value: max(value, 0), "−1 as 0, its value for all tokens"),
+        "repetition_penalty": SentField("repeat_penalty"),
+        "include_stop_str_in_output": UnsupportedField("llama.cpp's chat endpoint always omits the stop string."),
+        "seed": SentField(
             "seed",
             lambda value: min(value, llamacpp.RANDOM_SEED - 1),
             "2³²−1, its value for a random seed, as one less",
         ),
-        "skip_special_tokens": cells.UnsupportedField("llama.cpp's chat endpoint always removes special tokens."),
-        "top_logprobs": cells.SentField("top_logprobs", lambda value: max(value, 1), "at least 1", {"logprobs": True}),
-        "grammar.gbnf": cells.SentField("grammar", cells.grammar_definition),
-        "logit_bias": cells.SentField("logit_bias", _bias_pairs, "as pairs"),
-        "input_audio": cells.AUDIO_PARTS,
+        "skip_special_tokens": UnsupportedField("llama.cpp's chat endpoint always removes special tokens."),
+        "top_logprobs": SentField("top_logprobs", lambda value: max(value, 1), "at least 1", {"logprobs": True}),
+        "grammar.gbnf": SentField("grammar", grammar_definition),
+        "logit_bias": SentField("logit_bias", _bias_pairs, "as pairs"),
+        "input_audio": AUDIO_PARTS,
     }
-    raw_fields: ClassVar[cells.Column] = {
-        "max_output_tokens": cells.SentField("n_predict"),
-        "include_stop_str_in_output": cells.UnsentField("Antiphon adds it"),
-        "top_logprobs": cells.SentField("n_probs", lambda value: max(value, 1), "at least 1"),
-        "text.format": cells.SentField(
+    raw_fields: ClassVar[Column] = {
+        "max_output_tokens": SentField("n_predict"),
+        "include_stop_str_in_output": UnsentField("Antiphon adds it"),
+        "top_logprobs": SentField("n_probs", lambda value: max(value, 1), "at least 1"),
+        "text.format": SentField(
             "json_schema", lambda constraint: llamacpp.to_llamacpp_constraint(constraint).schema, "without white space"
         ),
-        "stop_token_ids": cells.UnsentField("Antiphon ends the output there"),
-        "return_token_ids": cells.UnsentField("they are always returned"),
+        "stop_token_ids": UnsentField("Antiphon ends the output there"),
+        "return_token_ids": UnsentField("they are always returned"),
     }
 
     async def probe(self) -> Probe:

@@ -9,8 +9,16 @@ from msgspec.structs import replace
 from antiphon.engines.base import Capabilities, Task
 from antiphon.engines.client import EngineHttpError
 from antiphon.engines.connection import EngineAddress
-from antiphon.engines.http import fields as cells
 from antiphon.engines.http.base import HttpEngine, HttpSettings
+from antiphon.engines.http.fields import (
+    DROPS_LATER_CALLS,
+    NO_RAW_FORMATS,
+    Column,
+    SentField,
+    UnsentField,
+    UnsupportedField,
+    same_cell,
+)
 from antiphon.engines.http.health_monitor import Probe
 
 # Ollama's capability of a model → request fields that need it.
@@ -40,24 +48,24 @@ class Ollama(HttpEngine):
     task_paths: ClassVar[dict[Task, str]] = {"embed": "/v1/embeddings"}
     embedding_fields = frozenset({"dimensions"})
     embeds_tokens = False
-    fields: ClassVar[cells.Column] = {
-        **cells.same_cell(
-            cells.UnsupportedField("Ollama's OpenAI endpoint has no such field."),
+    fields: ClassVar[Column] = {
+        **same_cell(
+            UnsupportedField("Ollama's OpenAI endpoint has no such field."),
             *("top_k", "min_p", "repetition_penalty", "ignore_eos", "skip_special_tokens"),
             *("chat_template_kwargs", "logit_bias"),
         ),
-        "max_output_tokens": cells.SentField("max_tokens"),
-        "include_stop_str_in_output": cells.UnsupportedField("Ollama always omits the stop string."),
-        "reasoning.effort": cells.SentField(
+        "max_output_tokens": SentField("max_tokens"),
+        "include_stop_str_in_output": UnsupportedField("Ollama always omits the stop string."),
+        "reasoning.effort": SentField(
             "reasoning_effort", lambda effort: _EFFORTS.get(effort, effort), "minimal as low, xhigh and max as high"
         ),
-        "tool_choice": cells.UnsentField(
+        "tool_choice": UnsentField(
             "it has no such field: Antiphon sends only the named tool, and retries if no tool is called"
         ),
-        "parallel_tool_calls": cells.DROPS_LATER_CALLS,
-        "reasoning items": cells.SentField("reasoning"),
+        "parallel_tool_calls": DROPS_LATER_CALLS,
+        "reasoning items": SentField("reasoning"),
     }
-    raw_fields: ClassVar[cells.Column] = {"text.format": cells.NO_RAW_FORMATS}
+    raw_fields: ClassVar[Column] = {"text.format": NO_RAW_FORMATS}
 
     def __init__(self, settings: HttpSettings, address: EngineAddress | None = None) -> None:
         super().__init__(settings, address)

@@ -5,8 +5,16 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from antiphon.engines.base import Task
-from antiphon.engines.http import fields as cells
 from antiphon.engines.http.base import HttpEngine
+from antiphon.engines.http.fields import (
+    AUDIO_PARTS,
+    NO_RAW_FORMATS,
+    Column,
+    SentField,
+    UnsentField,
+    UnsupportedField,
+    same_cell,
+)
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.tasks import paths_below
@@ -23,20 +31,18 @@ class OpenAI(HttpEngine):
     api = ""
     task_paths: ClassVar = paths_below("", "embed", "moderate", "transcribe", "translate", "speak")
     embedding_fields = frozenset({"dimensions"})
-    fields: ClassVar[cells.Column] = {
-        **cells.same_cell(
-            cells.UnsupportedField("OpenAI's API has no such field."),
+    fields: ClassVar[Column] = {
+        **same_cell(
+            UnsupportedField("OpenAI's API has no such field."),
             *("top_k", "min_p", "repetition_penalty", "ignore_eos", "skip_special_tokens", "chat_template_kwargs"),
         ),
-        "include_stop_str_in_output": cells.UnsupportedField("OpenAI's API always omits the stop string."),
-        "cache_salt": cells.UnsentField("its caches are per organisation; see `prompt_cache_key` for tenants"),
-        "prompt_cache_key": cells.SentField(
-            "prompt_cache_key", note="with tenants, a digest of the key and the tenant"
-        ),
-        "reasoning items": cells.UnsentField("the API accepts no reasoning text"),
-        "input_audio": cells.AUDIO_PARTS,
+        "include_stop_str_in_output": UnsupportedField("OpenAI's API always omits the stop string."),
+        "cache_salt": UnsentField("its caches are per organisation; see `prompt_cache_key` for tenants"),
+        "prompt_cache_key": SentField("prompt_cache_key", note="with tenants, a digest of the key and the tenant"),
+        "reasoning items": UnsentField("the API accepts no reasoning text"),
+        "input_audio": AUDIO_PARTS,
     }
-    raw_fields: ClassVar[cells.Column] = {"text.format": cells.NO_RAW_FORMATS}
+    raw_fields: ClassVar[Column] = {"text.format": NO_RAW_FORMATS}
     parses_control_tokens = False  # the API separates control tokens from text itself
 
     async def probe_capabilities(self, cards: Sequence[wire.ModelCard]) -> ProbedCapabilities:

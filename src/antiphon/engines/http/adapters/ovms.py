@@ -8,8 +8,19 @@ from typing import ClassVar
 
 from antiphon.core.prompt import GenerationRequest, Json, JsonObject, JsonSchema, StructuralTag
 from antiphon.engines.base import Task
-from antiphon.engines.http import fields as cells
 from antiphon.engines.http.base import HttpEngine
+from antiphon.engines.http.fields import (
+    DROPS_LATER_CALLS,
+    NO_RAW_FORMATS,
+    NO_SUCH_FIELD,
+    ChosenLogprobs,
+    Column,
+    SentField,
+    UnsupportedField,
+    response_format,
+    same_cell,
+    same_name,
+)
 from antiphon.engines.http.health_monitor import ProbedCapabilities
 from antiphon.engines.http.readers import wire
 from antiphon.engines.http.tasks import paths_below
@@ -17,7 +28,7 @@ from antiphon.errors import UnsupportedParameter
 
 
 def _schema_format(constraint: JsonObject | JsonSchema) -> Json:
-    return cells.response_format(JsonSchema({"type": "object"}) if isinstance(constraint, JsonObject) else constraint)
+    return response_format(JsonSchema({"type": "object"}) if isinstance(constraint, JsonObject) else constraint)
 
 
 def _tag_format(constraint: StructuralTag) -> Json:
@@ -41,33 +52,29 @@ class Ovms(HttpEngine):
     task_paths: ClassVar = paths_below("/v3", "embed", "rerank", "tokenize", "transcribe", "translate")
     embeds_tokens = False
     tokenize_field = "text"
-    fields: ClassVar[cells.Column] = {
-        "include_stop_str_in_output": cells.SentField(
+    fields: ClassVar[Column] = {
+        "include_stop_str_in_output": SentField(
             "include_stop_str_in_output", note="it always includes it in a stream; Antiphon removes it unless requested"
         ),
-        "n": cells.SentField(
-            "n", note="with `best_of`; otherwise as several calls, ordered by their log probabilities"
-        ),
-        "best_of": cells.SentField("best_of", note="beam width; not streamed"),
-        **cells.same_name("length_penalty", "num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"),
-        "top_logprobs": cells.ChosenLogprobs("logprobs", lambda count: True, "no alternatives; not streamed"),
-        "text.format": cells.SentField("response_format", _schema_format, "json_object as the schema of any object"),
-        "reasoning.effort": cells.SentField(
+        "n": SentField("n", note="with `best_of`; otherwise as several calls, ordered by their log probabilities"),
+        "best_of": SentField("best_of", note="beam width; not streamed"),
+        **same_name("length_penalty", "num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"),
+        "top_logprobs": ChosenLogprobs("logprobs", lambda count: True, "no alternatives; not streamed"),
+        "text.format": SentField("response_format", _schema_format, "json_object as the schema of any object"),
+        "reasoning.effort": SentField(
             "chat_template_kwargs", lambda effort: {"enable_thinking": effort != "none"}, "as `enable_thinking`"
         ),
-        "structural_tag": cells.SentField("response_format", _tag_format, "the `format` within it"),
-        "grammar.regex": cells.SentField(
-            "response_format", lambda grammar: {"type": "regex", "pattern": grammar.definition}
-        ),
-        "grammar.gbnf": cells.SentField(
+        "structural_tag": SentField("response_format", _tag_format, "the `format` within it"),
+        "grammar.regex": SentField("response_format", lambda grammar: {"type": "regex", "pattern": grammar.definition}),
+        "grammar.gbnf": SentField(
             "response_format", lambda grammar: {"type": "grammar", "grammar": grammar.definition}
         ),
-        "logit_bias": cells.NO_SUCH_FIELD,
-        "parallel_tool_calls": cells.DROPS_LATER_CALLS,
+        "logit_bias": NO_SUCH_FIELD,
+        "parallel_tool_calls": DROPS_LATER_CALLS,
     }
-    raw_fields: ClassVar[cells.Column] = {
-        **cells.same_cell(cells.NO_RAW_FORMATS, "text.format", "structural_tag", "grammar.regex", "grammar.gbnf"),
-        "top_logprobs": cells.UnsupportedField("It returns log probabilities for chats only."),
+    raw_fields: ClassVar[Column] = {
+        **same_cell(NO_RAW_FORMATS, "text.format", "structural_tag", "grammar.regex", "grammar.gbnf"),
+        "top_logprobs": UnsupportedField("It returns log probabilities for chats only."),
     }
 
     def _must_generate_whole(self, request: GenerationRequest) -> bool:

@@ -15,8 +15,18 @@ from antiphon.core.prompt import CallPiece, Chunk, EngineExtras, FinishKind, Sam
 from antiphon.core.stop_strings import StopStringCutter
 from antiphon.engines.base import clamp_logprob
 from antiphon.engines.http.error_mapping import map_stream_error
-from antiphon.engines.http.readers import wire
 from antiphon.engines.http.readers.call_repair import CallRepairer
+from antiphon.engines.http.readers.wire import (
+    Candidate,
+    Choice,
+    Delta,
+    Logprobs,
+    TokenLogprob,
+    WireCompletion,
+    WireToolCall,
+    WireUsage,
+    counts_from_usage,
+)
 from antiphon.errors import AntiphonError, EngineFailed
 from antiphon.protocol.types.parts import Logprob, TopLogprob
 
@@ -30,7 +40,7 @@ FINISHES: dict[str, FinishKind] = {
     "content_filter": "content_filter",
 }
 _METADATA = ("system_fingerprint", "service_tier", "prompt_logprobs", "kv_transfer_params")
-_NO_DELTA = wire.Delta()
+_NO_DELTA = Delta()
 
 
 class ChatCompletionReader(Struct, eq=False):
@@ -40,15 +50,15 @@ class ChatCompletionReader(Struct, eq=False):
     _sampling: Sampling
     _stop_cut: StopStringCutter | None = None
     _call_repairer: CallRepairer | None = None  # created with the first call
-    _pending_logprobs: list[wire.TokenLogprob] = []  # of tokens that came without output
+    _pending_logprobs: list[TokenLogprob] = []  # of tokens that came without output
     _extras: EngineExtras | None = None
-    _usage: wire.WireUsage | None = None
+    _usage: WireUsage | None = None
     _finish: FinishKind | None = None
     ended: bool = False
     cut: bool = False
     fault: AntiphonError | None = None
 
-    def feed(self, events: Iterable[wire.WireCompletion]) -> list[Chunk]:
+    def feed(self, events: Iterable[WireCompletion]) -> list[Chunk]:
         """Read events. This is the token path."""
         chunks: list[Chunk] = []
         for event in events:
@@ -69,7 +79,7 @@ class ChatCompletionReader(Struct, eq=False):
                     break
         return chunks
 
-    def read_whole(self, completion: wire.WireCompletion) -> list[Chunk]:
+    def read_whole(self, completion: WireCompletion) -> list[Chunk]:
         """Read an unstreamed response, of which the last chunk has both output and the end.
 
         Of the choices of a beam search the first one is the best.
@@ -101,9 +111,9 @@ class ChatCompletionReader(Struct, eq=False):
             raise EngineFailed(f"{self._label} stopped in the middle of its answer.")
         self.ended = True
         text = "" if self._stop_cut is None else self._stop_cut.finish()
-        return [Chunk(text=text, finish=self._finish, counts=wire.counts_from_usage(self._usage), extras=self._extras)]
+        return [Chunk(text=text, finish=self._finish, counts=counts_from_usage(self._usage), extras=self._extras)]
 
-    def _note_end(self, event: wire.WireCompletion) -> None:
+    def _note_end(self, event: WireCompletion) -> None:
         """Store the data that comes once per response."""
         if event.usage is not None:
             self._usage = event.usage
@@ -116,7 +126,7 @@ class ChatCompletionReader(Struct, eq=False):
             self._extras = EngineExtras()
         return self._extras
 
-    def _read_choice(self, choice: wire.Choice, chunks: list[Chunk]) -> None:
+    def _read_choice(self, choice: Choice, chunks: list[Chunk]) -> None:
         delta = choice.delta or choice.message or _NO_DELTA
         chunk = Chunk(text=delta.content or "")
         if reasoning := delta.reasoning_content or delta.reasoning:
@@ -138,14 +148,14 @@ class ChatCompletionReader(Struct, eq=False):
         if choice.finish_reason:
             self._set_finish(choice, choice.finish_reason)
 
-    def _repair_calls(self, delta: wire.Delta) -> tuple[CallPiece, ...]:
+    def _repair_calls(self, delta: Delta) -> tuple[CallPiece, ...]:
         if self._call_repairer is None:
             self._call_repairer = CallRepairer()
         # the deprecated `function_call` is the only call
-        calls = delta.tool_calls or (wire.WireToolCall(index=0, function=delta.function_call),)
+        calls = delta.tool_calls or (WireToolCall(index=0, function=delta.function_call),)
         return tuple(self._call_repairer.repair(calls))
 
-    def _take_logprobs(self, choice: wire.Choice, delta: wire.Delta) -> tuple[Logprob, ...]:
+    def _take_logprobs(self, choice: Choice, delta: Delta) -> tuple[Logprob, ...]:
         """Return the log probabilities that belong to a delta.
 
         A token that came without output is held back: it may be the end token, which SGLang sends as an event of its
@@ -161,7 +171,7 @@ class ChatCompletionReader(Struct, eq=False):
             entries.pop()
         return tuple([_to_logprob(entry, self._sampling.logprobs) for entry in entries])
 
-    def _set_finish(self, choice: wire.Choice, reason: str) -> None:
+    def _set_finish(self, choice: Choice, reason: str) -> None:
         self._finish = FINISHES.get(reason)
         stopped_by = choice.matched_stop if isinstance(choice.matched_stop, int | str) else choice.stop_reason
         if stopped_by is not None:
@@ -177,7 +187,7 @@ class ChatCompletionReader(Struct, eq=False):
 class TextCompletionReader(ChatCompletionReader, eq=False):
     """Reader of `/v1/completions`: raw text, and token ids where the engine returns them."""
 
-    def _read_choice(self, choice: wire.Choice, chunks: list[Chunk]) -> None:
+    def _read_choice(self, choice: Choice, chunks: list[Chunk]) -> None:
         chunk = Chunk(text=choice.text or "")
         if self._stop_cut is not None:
             chunk.text = self._stop_cut.feed(chunk.text)
@@ -195,7 +205,7 @@ class TextCompletionReader(ChatCompletionReader, eq=False):
             self._set_finish(choice, choice.finish_reason)
 
 
-def _to_logprobs(choice: wire.Choice, logprobs: wire.Logprobs, top_count: int) -> Iterator[Logprob]:
+def _to_logprobs(choice: Choice, logprobs: Logprobs, top_count: int) -> Iterator[Logprob]:
     """Yield log probabilities from parallel lists; Ollama sends `content` as for chats."""
     if logprobs.content is not None:
         yield from [_to_logprob(one, top_count) for one in logprobs.content]
@@ -219,7 +229,7 @@ def _rank_candidates(candidates: dict[str, float | None], top_count: int) -> lis
     return [TopLogprob(token=token, bytes=list(token.encode()), logprob=value) for value, token in ranked]
 
 
-def _to_logprob(entry: wire.TokenLogprob, top_count: int) -> Logprob:
+def _to_logprob(entry: TokenLogprob, top_count: int) -> Logprob:
     top = [
         TopLogprob(token=one.token, bytes=_token_bytes(one), logprob=clamp_logprob(one.logprob))
         for one in (entry.top_logprobs or ())[:top_count]
@@ -227,5 +237,5 @@ def _to_logprob(entry: wire.TokenLogprob, top_count: int) -> Logprob:
     return Logprob(token=entry.token, bytes=_token_bytes(entry), logprob=clamp_logprob(entry.logprob), top_logprobs=top)
 
 
-def _token_bytes(candidate: wire.Candidate) -> list[int]:
+def _token_bytes(candidate: Candidate) -> list[int]:
     return list(candidate.token.encode()) if candidate.bytes is None else candidate.bytes
