@@ -27,7 +27,7 @@ class DecodedData(Struct, frozen=True):
 
 
 class Correction(Struct, frozen=True):
-    """What to change in a data URL before an engine receives it."""
+    """A correction of a data URL, which is applied before the URL is sent to an engine."""
 
     media_type: str
     decodes: bool  # the base64 is not in canonical form

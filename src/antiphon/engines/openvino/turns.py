@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from heapq import heappop, heappush
 
-_SECONDS_PER_TOKEN = 0.01  # some times what computing takes on a slow machine
+_SECONDS_PER_TOKEN = 0.01  # a multiple of the time of computing on a slow machine
 
 
 class Turns:
+    """Admits one caller at a time, by length and time of waiting."""
+
     def __init__(self) -> None:
         self._is_taken = False
         self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
@@ -18,7 +20,7 @@ class Turns:
 
     @asynccontextmanager
     async def take(self, tokens: int) -> AsyncIterator[None]:
-        """Wait for the turn to compute so many tokens."""
+        """Wait until no other caller computes and no shorter text waits; `tokens` is the length of this one."""
         if self._is_taken:
             loop = asyncio.get_running_loop()
             turn = loop.create_future()
