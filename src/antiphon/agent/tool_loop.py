@@ -187,7 +187,7 @@ class ToolLoop(Struct, eq=False):
         return await self._plan_first_turn()
 
     async def resume(self, checkpoint: Checkpoint) -> ModelCall | None:
-        """Continue where another server stopped between two turns. The model is told that running calls were lost."""
+        """Continue where another server stopped between two turns. Calls that were running end as interrupted."""
         self._next_key, self._call_count = checkpoint.next_key, checkpoint.call_count
         self._turn_counts += checkpoint.turn_counts
         self._turns_started = len(checkpoint.turn_counts)

@@ -88,7 +88,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
 
 
 class HttpEngine(HttpTasks):
-    """Base of the adapters. A subclass says how an engine is reached and probed, and how its fields differ."""
+    """Base of the adapters. A subclass defines how an engine is reached and probed, and how its fields differ."""
 
     name: ClassVar[str]  # in the registry and in URLs
     title: ClassVar[str]  # in the documentation

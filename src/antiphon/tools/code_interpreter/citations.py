@@ -26,7 +26,7 @@ _NOTE: Final = re.compile(r"^\[(cfile_\w{1,64}) (?:(figure)|sandbox:(/mnt/data/[
 
 
 def describe_files(files: Sequence[WrittenFile], unlisted: int = 0) -> list[str]:
-    """Return the notes by which models and other servers know files. `unlisted` are files without an id."""
+    """Return the notes that name files to models and other servers. `unlisted` are files without an id."""
     notes = [f"[{file.file_id} {'figure' if file.is_figure else LINK + file.path}]" for file in files]
     more = [f"[{count:,} more files were written.]"] if (count := unlisted + len(files[MAX_LISTED_FILES:])) else []
     return notes[:MAX_LISTED_FILES] + more
